@@ -1,0 +1,84 @@
+package netpolicy
+
+import (
+	"net/url"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// Verdict is the outcome of a decision. The zero value is Deny.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Deny Verdict = iota
+	Allow
+)
+
+// String gives "deny" or "allow".
+func (v Verdict) String() string {
+	if v == Allow {
+		return "allow"
+	}
+	return "deny"
+}
+
+// Mode is how the bytes of a connection are carried. The zero value refuses
+// the connection.
+type Mode uint8
+
+// The modes.
+const (
+	// ModeRefuse closes the connection without an answer.
+	ModeRefuse Mode = iota
+	// ModeTCP carries bytes without reading them.
+	ModeTCP
+	// ModePass carries TLS without ending it, after the server name in the
+	// ClientHello was compared with the host. HTTP without TLS is parsed and
+	// judged as under ModeInspect; anything else is refused.
+	ModePass
+	// ModeInspect ends TLS and parses HTTP, and every request is judged. With
+	// the verdict Deny it says that a denial can be answered in HTTP.
+	ModeInspect
+)
+
+// String gives "refuse", "tcp", "pass" or "inspect".
+func (m Mode) String() string {
+	switch m {
+	case ModeTCP:
+		return "tcp"
+	case ModePass:
+		return "pass"
+	case ModeInspect:
+		return "inspect"
+	default:
+		return "refuse"
+	}
+}
+
+// Decision is a verdict that explains itself. The zero value refuses.
+type Decision struct {
+	Verdict Verdict
+	Mode    Mode
+	// Rule is the name of the deciding rule, or the policy path of an entry
+	// without a name ("network.deny[0]"), or empty when nothing matched.
+	Rule string
+	// Pos is where the deciding entry was written.
+	Pos policy.Pos
+	// Reason says what matched, in lower case. Never empty in a denial.
+	Reason string
+	// Hint is one thing the operator can do, or empty.
+	Hint string
+}
+
+// Request is one HTTP request, already parsed.
+type Request struct {
+	Host   Host
+	Port   uint16
+	TLS    bool
+	Method string
+	// Path is in the form that CanonicalPath gives; any other is denied.
+	Path string
+	// Query holds the parameters as ParseQuery gives them.
+	Query url.Values
+}
