@@ -1,0 +1,33 @@
+// Package profiles holds the policies that are built into hermes-wrap. They are
+// plain policy files; "builtin:NAME" in extends and --policy NAME find them here.
+package profiles
+
+import (
+	"embed"
+	"io/fs"
+	"strings"
+)
+
+const suffix = ".yaml"
+
+//go:embed *.yaml
+var files embed.FS
+
+// Lookup gives the text of the built-in policy of that name, without ".yaml".
+func Lookup(name string) ([]byte, bool) {
+	text, err := files.ReadFile(name + suffix)
+	return text, err == nil
+}
+
+// Names lists the built-in policies in alphabetical order.
+func Names() []string {
+	found, err := fs.Glob(files, "*"+suffix)
+	if err != nil {
+		return nil // the pattern is a constant and well formed
+	}
+	names := make([]string, len(found))
+	for i, file := range found {
+		names[i] = strings.TrimSuffix(file, suffix)
+	}
+	return names
+}
