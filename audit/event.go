@@ -1,0 +1,100 @@
+// Package audit writes the record of a run: one JSON object a line, one line a
+// decision. The launcher and the proxy write to the same file; each line is one
+// write(2) on a descriptor in append mode, so lines never mix.
+//
+// The record is read in terminals and by other programs. Whatever an agent or
+// a server chose (names, paths, reasons) is therefore escaped so that no event
+// spans two lines and no byte acts on a terminal.
+package audit
+
+import "time"
+
+// Kind says what an event is about.
+type Kind string
+
+// The kinds.
+const (
+	KindLaunch     Kind = "launch"     // a run begins: policy, layers, degradations
+	KindExit       Kind = "exit"       // a run ends
+	KindName       Kind = "name"       // a name was asked for the first time
+	KindConnection Kind = "connection" // a TCP connection was decided
+	KindRequest    Kind = "request"    // an HTTP request was decided
+	KindAddress    Kind = "address"    // a resolved address was refused
+	KindUpstream   Kind = "upstream"   // an allowed request or connection failed outside
+	KindFault      Kind = "fault"      // a mistake of ours that one connection paid for
+	KindDropped    Kind = "dropped"    // events left out because there were too many
+)
+
+// Verdict is the decision in an event. The zero value is for events that
+// decide nothing.
+type Verdict string
+
+// The verdicts.
+const (
+	Deny  Verdict = "deny"
+	Allow Verdict = "allow"
+)
+
+// Event is one line of the record. Empty fields are left out.
+type Event struct {
+	// Time is when it happened. Zero: Log fills in the present.
+	Time time.Time `json:"time"`
+	// Run identifies the run. Empty: Log fills in its own.
+	Run string `json:"run,omitempty"`
+	// Kind says what the event is about.
+	Kind Kind `json:"kind"`
+	// Verdict is allow or deny.
+	Verdict Verdict `json:"verdict,omitempty"`
+	// ID is the identifier that the agent was shown with a denial.
+	ID string `json:"id,omitempty"`
+	// Host is the name or IP literal in canonical form.
+	Host string `json:"host,omitempty"`
+	// Port is the port the agent connected to.
+	Port uint16 `json:"port,omitempty"`
+	// Addr is the address that was judged or dialled.
+	Addr string `json:"addr,omitempty"`
+	// Protocol is tls, http/1.1, h2, tcp or dns.
+	Protocol string `json:"protocol,omitempty"`
+	// Method is the HTTP method.
+	Method string `json:"method,omitempty"`
+	// Path is the request's path; values of its query are left out (see Redact).
+	Path string `json:"path,omitempty"`
+	// Status is the HTTP status the agent was given.
+	Status int `json:"status,omitempty"`
+	// Rule is the name of the deciding rule.
+	Rule string `json:"rule,omitempty"`
+	// Pos is where that rule stands: file:line:col.
+	Pos string `json:"pos,omitempty"`
+	// Reason is the decision in a sentence.
+	Reason string `json:"reason,omitempty"`
+	// Count is the number of events that a KindDropped event stands for.
+	Count int64 `json:"count,omitempty"`
+
+	// Policy is the name of the policy (launch).
+	Policy string `json:"policy,omitempty"`
+	// Source is the file or built-in the policy came from (launch).
+	Source string `json:"source,omitempty"`
+	// Digest is the SHA-256 of the resolved policy (launch).
+	Digest string `json:"digest,omitempty"`
+	// Version is the version of hermes-wrap (launch).
+	Version string `json:"version,omitempty"`
+	// Command is the program's name without its arguments, which may hold
+	// secrets (launch).
+	Command string `json:"command,omitempty"`
+	// Layers says of each layer what enforces it (launch).
+	Layers []Layer `json:"layers,omitempty"`
+	// Degraded names the layers that are missing by leave of the policy (launch).
+	Degraded []string `json:"degraded,omitempty"`
+	// ExitCode is the status of the command (exit); nil elsewhere.
+	ExitCode *int `json:"exit_code,omitempty"`
+}
+
+// Layer is one protection of a run.
+type Layer struct {
+	// Name is the layer as in require.may_degrade.
+	Name string `json:"name"`
+	// Enforced tells whether it holds.
+	Enforced bool `json:"enforced"`
+	// Mechanism is what enforces it ("landlock ABI 7", "cgroup v2").
+	Mechanism string `json:"mechanism,omitempty"`
+}
