@@ -77,6 +77,9 @@ func endsInSlash(raw string) bool {
 // canonicalSegment gives the wire form of one segment: "" for an empty one, "."
 // for a plain dot.
 func canonicalSegment(raw string) (string, error) {
+	if raw == "." {
+		return raw, nil
+	}
 	var wire strings.Builder
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
@@ -84,28 +87,28 @@ func canonicalSegment(raw string) (string, error) {
 			if err := checkRaw(c); err != nil {
 				return "", err
 			}
-			writeRaw(&wire, c)
+			writeWire(&wire, c, isPathByte(c))
 			continue
 		}
 		c, ok := unescape(raw, i)
 		if !ok {
 			return "", errors.New("broken percent-escape")
 		}
-		if err := checkEscaped(c); err != nil {
-			return "", err
-		}
 		i += 2
-		if isUnreserved(c) {
-			wire.WriteByte(c)
-		} else {
-			writeEscape(&wire, c)
-		}
+		writeWire(&wire, c, isUnreserved(c))
 	}
-	canonical := wire.String()
-	if err := checkDots(canonical, raw); err != nil {
-		return "", err
+	return wire.String(), checkSegment(wire.String())
+}
+
+func writeWire(b *strings.Builder, c byte, plain bool) {
+	const digits = "0123456789ABCDEF"
+	if plain {
+		b.WriteByte(c)
+		return
 	}
-	return canonical, checkDecoded(canonical)
+	b.WriteByte('%')
+	b.WriteByte(digits[c>>4])
+	b.WriteByte(digits[c&15])
 }
 
 func checkRaw(c byte) error {
@@ -120,88 +123,120 @@ func checkRaw(c byte) error {
 	return nil
 }
 
-func checkEscaped(c byte) error {
-	switch {
-	case c < ' ' || c == 0x7f:
-		return errors.New("escaped control byte")
-	case c == '/' || c == '\\':
-		return errors.New("escaped slash or backslash")
-	}
-	return nil
-}
-
-// checkDots refuses every dot segment but a plain ".". Java servers cut path
-// parameters off before they resolve dots, so "..;x" counts, and some unescape
-// them first, so "..%3Bx" does too.
-func checkDots(canonical, raw string) error {
-	stem := canonical
-	if i := strings.IndexByte(stem, ';'); i >= 0 {
-		stem = stem[:i]
-	}
-	if i := strings.Index(stem, "%3B"); i >= 0 {
-		stem = stem[:i]
-	}
-	if stem == ".." || stem == "." && raw != "." {
-		return errors.New("dot segment")
-	}
-	return nil
-}
-
-// checkDecoded refuses what would change its meaning if a server decoded once
-// more, and bytes that are not UTF-8 (overlong forms of "." and "/" are not).
-func checkDecoded(canonical string) error {
-	if strings.IndexByte(canonical, '%') < 0 {
-		return nil
-	}
-	for rest := canonical; ; {
-		i := strings.Index(rest, "%25")
-		if i < 0 {
-			break
-		}
-		rest = rest[i+3:]
-		if len(rest) >= 2 && isHex(rest[0]) && isHex(rest[1]) {
-			return errors.New("escaped twice")
-		}
-	}
-	decoded := decodeCanonical(canonical)
-	if !utf8.ValidString(decoded) {
-		return errors.New("escapes are not UTF-8")
-	}
-	for _, r := range decoded {
-		if r >= 0x80 && r < 0xa0 {
-			return errors.New("escaped control character")
-		}
-	}
-	return nil
-}
-
-// isCanonical recognises most canonical paths at a glance: no escapes, no
-// empty or dotted segments, only characters that stand for themselves.
+// isCanonical tells whether CanonicalPath would give s back. It needs no
+// memory, so that each decision can afford it.
 func isCanonical(s string) bool {
 	if s == "" || s[0] != '/' {
 		return false
 	}
-	for i := 1; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '/' || c == '.':
-			if s[i-1] == '/' {
-				return false
-			}
-		case !isPathByte(c):
+	for at := 1; ; {
+		seg, after, ok := nextSegment(s, at)
+		if !ok {
+			return true
+		}
+		last := after > len(s)
+		if seg == "" && !last || checkSegment(seg) != nil {
 			return false
 		}
+		at = after
 	}
-	return true
 }
 
-func decodeCanonical(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		c, n := decodeAt(s, i)
-		b.WriteByte(c)
-		i += n
+// The faults of a segment.
+var (
+	errDots    = errors.New("dot segment")
+	errRaw     = errors.New("byte that must be escaped")
+	errEscape  = errors.New("escape not in canonical form")
+	errControl = errors.New("escaped control byte")
+	errSlash   = errors.New("escaped slash or backslash")
+	errTwice   = errors.New("escaped twice")
+	errUTF8    = errors.New("escapes are not UTF-8")
+)
+
+// checkSegment tells what keeps a segment from being canonical.
+func checkSegment(s string) error {
+	if stem := cutParameters(s); stem == "." || stem == ".." {
+		return errDots
 	}
-	return b.String()
+	for i := 0; i < len(s); {
+		if s[i] != '%' {
+			if !isPathByte(s[i]) {
+				return errRaw
+			}
+			i++
+			continue
+		}
+		width, err := checkEscape(s, i)
+		if err != nil {
+			return err
+		}
+		i += width
+	}
+	return nil
+}
+
+// checkEscape judges the escaped character at s[i:] and gives its width.
+func checkEscape(s string, i int) (width int, err error) {
+	c, ok := unescape(s, i)
+	switch {
+	case !ok || isLowerHex(s[i+1]) || isLowerHex(s[i+2]) || isUnreserved(c):
+		return 0, errEscape
+	case c < ' ' || c == 0x7f:
+		return 0, errControl
+	case c == '/' || c == '\\':
+		return 0, errSlash
+	case c == '%' && i+4 < len(s) && isHex(s[i+3]) && isHex(s[i+4]):
+		// A server that decodes once more would see another character.
+		return 0, errTwice
+	case c < utf8.RuneSelf:
+		return 3, nil
+	}
+	return checkRune(s, i)
+}
+
+// checkRune judges an escaped character of several bytes. Overlong forms of
+// "." and "/" are not UTF-8.
+func checkRune(s string, i int) (width int, err error) {
+	var buf [utf8.UTFMax]byte
+	n := 0
+	for n < len(buf) {
+		c, ok := byte(0), false
+		if at := i + 3*n; at < len(s) && s[at] == '%' {
+			c, ok = unescape(s, at)
+		}
+		if !ok {
+			break
+		}
+		buf[n] = c
+		n++
+	}
+	r, size := utf8.DecodeRune(buf[:n])
+	switch {
+	case r == utf8.RuneError && size <= 1:
+		return 0, errUTF8
+	case r < 0xa0:
+		return 0, errControl
+	}
+	// The bytes that follow the first are escapes in any case, but in upper
+	// case only if they were written so.
+	for j := i; j < i+3*size; j++ {
+		if isLowerHex(s[j]) {
+			return 0, errEscape
+		}
+	}
+	return 3 * size, nil
+}
+
+// cutParameters cuts path parameters off. Java servers do so before they
+// resolve dots, and some unescape before that: "..;x" and "..%3Bx" are dots.
+func cutParameters(s string) string {
+	if i := strings.IndexByte(s, ';'); i >= 0 {
+		s = s[:i]
+	}
+	if i := strings.Index(s, "%3B"); i >= 0 {
+		s = s[:i]
+	}
+	return s
 }
 
 // decodeAt gives the decoded byte at i of a canonical path, and its width there.
@@ -212,21 +247,6 @@ func decodeAt(s string, i int) (c byte, width int) {
 		}
 	}
 	return s[i], 1
-}
-
-func writeRaw(b *strings.Builder, c byte) {
-	if isPathByte(c) {
-		b.WriteByte(c)
-		return
-	}
-	writeEscape(b, c)
-}
-
-func writeEscape(b *strings.Builder, c byte) {
-	const digits = "0123456789ABCDEF"
-	b.WriteByte('%')
-	b.WriteByte(digits[c>>4])
-	b.WriteByte(digits[c&15])
 }
 
 // unescape reads the escape at s[i:].
@@ -240,6 +260,8 @@ func unescape(s string, i int) (byte, bool) {
 func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f'
 }
+
+func isLowerHex(c byte) bool { return c >= 'a' && c <= 'f' }
 
 func unhex(c byte) byte {
 	if c <= '9' {

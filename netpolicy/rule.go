@@ -1,0 +1,257 @@
+package netpolicy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// rule is one compiled policy.Rule.
+type rule struct {
+	index     int // in file order
+	name      string
+	pos       policy.Pos
+	hosts     []hostGlob
+	ports     []uint16
+	tcp       bool // bytes, not HTTP
+	pass      bool // tls: pass was spelt out
+	inspected bool
+
+	access   methodSet // what the shorthand leaves
+	allowSet bool
+	allow    []clause
+	deny     []clause
+
+	granted string // the reason of an allowing decision
+	because string // ": reason" of a denying one, or ""
+	only    string // what the reason of a denied method says
+	methods methodSet
+}
+
+// newRule compiles a rule. Every mistake goes to report, with the field.
+func newRule(index int, r policy.Rule, report func(field string, err error)) *rule {
+	c := &rule{
+		index: index, name: r.Name, pos: r.Pos,
+		tcp:      r.Protocol == policy.ProtocolTCP,
+		pass:     r.TLS == policy.TLSPass,
+		allowSet: r.AllowSet || r.Allow != nil,
+		because:  suffix(r.Reason),
+	}
+	c.inspected = r.TLS == policy.TLSInspect || r.Access != "" || c.allowSet || len(r.Deny) > 0
+	if r.Name == "" {
+		report("name", errors.New("missing"))
+	}
+	var err error
+	if c.hosts, err = ruleHosts(r); err != nil {
+		report("host", err)
+	}
+	if c.ports, err = rulePorts(r); err != nil {
+		report("ports", err)
+	}
+	if err = c.checkProtocol(r); err != nil {
+		report("tls", err)
+	}
+	if c.access, err = accessMethods(r.Access); err != nil {
+		report("access", err)
+	}
+	c.parseClauses(r, report)
+	c.explain(r)
+	return c
+}
+
+func (c *rule) parseClauses(r policy.Rule, report func(string, error)) {
+	for i, m := range r.Allow {
+		field := fmt.Sprintf("allow[%d]", i)
+		cl, err := parseClause(m, c.access)
+		if err != nil {
+			report(field, err)
+			continue
+		}
+		if err := c.checkAllowed(cl.methods, r.Access); err != nil {
+			report(field, err)
+		}
+		c.allow = append(c.allow, cl)
+		c.methods = c.methods.union(cl.methods)
+	}
+	if !c.allowSet {
+		c.methods = c.access
+	}
+	for i, m := range r.Deny {
+		cl, err := parseClause(m, everyDeny)
+		if err != nil {
+			report(fmt.Sprintf("deny[%d]", i), err)
+			continue
+		}
+		c.deny = append(c.deny, cl)
+	}
+}
+
+// checkAllowed refuses an allow clause that could never allow what it names.
+func (c *rule) checkAllowed(methods methodSet, access string) error {
+	for _, m := range methods.list() {
+		if never(m) {
+			return fmt.Errorf("method %s is always denied", m)
+		}
+	}
+	if access == "" || access == "full" {
+		return nil
+	}
+	if rest := methods.without(c.access); len(rest) > 0 {
+		return fmt.Errorf("access %s leaves out %s", access, strings.Join(rest, ", "))
+	}
+	return nil
+}
+
+func (c *rule) checkProtocol(r policy.Rule) error {
+	switch r.Protocol {
+	case "", policy.ProtocolHTTP, policy.ProtocolTCP:
+	default:
+		return fmt.Errorf("unknown protocol %q", r.Protocol)
+	}
+	switch r.TLS {
+	case policy.TLSAuto, policy.TLSPass, policy.TLSInspect:
+	default:
+		return fmt.Errorf("unknown mode %q", r.TLS)
+	}
+	if c.tcp && (c.inspected || c.pass) {
+		return errors.New("a tcp rule has no tls, access, allow or deny")
+	}
+	if c.pass && c.inspected {
+		return errors.New("pass excludes access, allow and deny, which need inspection")
+	}
+	return nil
+}
+
+// explain prepares the texts, so that deciding has none to make.
+func (c *rule) explain(r policy.Rule) {
+	c.granted = fmt.Sprintf("rule %q allows it%s", c.name, c.because)
+	c.only = fmt.Sprintf("rule %q allows only %s%s", c.name, c.methods, c.because)
+}
+
+func accessMethods(access string) (methodSet, error) {
+	switch access {
+	case "", "full":
+		return full, nil
+	case "read-only":
+		return readOnly, nil
+	case "read-write":
+		return readWrite, nil
+	default:
+		return methodSet{}, fmt.Errorf("unknown access %q", access)
+	}
+}
+
+func ruleHosts(r policy.Rule) ([]hostGlob, error) {
+	var texts []string
+	if r.Host != "" {
+		texts = append(texts, r.Host)
+	}
+	for _, n := range r.Hosts {
+		texts = append(texts, n.Text)
+	}
+	switch {
+	case r.Any && len(texts) > 0:
+		return nil, errors.New("any excludes host and hosts")
+	case r.Any:
+		return []hostGlob{{kind: globAny}}, nil
+	case r.Host != "" && len(r.Hosts) > 0:
+		return nil, errors.New("host and hosts exclude each other")
+	case len(texts) == 0:
+		return nil, errors.New("missing")
+	}
+	globs := make([]hostGlob, 0, len(texts))
+	for _, text := range texts {
+		g, err := parseHostGlob(text)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(globs, g) {
+			globs = append(globs, g)
+		}
+	}
+	return globs, nil
+}
+
+func rulePorts(r policy.Rule) ([]uint16, error) {
+	if r.Ports != nil && len(r.Ports) == 0 {
+		return nil, errors.New("empty list, which matches nothing")
+	}
+	if len(r.Ports) > 0 {
+		return parsePorts(r.Ports)
+	}
+	if r.Protocol == policy.ProtocolTCP {
+		return nil, errors.New("a tcp rule must list its ports")
+	}
+	return []uint16{80, 443}, nil
+}
+
+func parsePorts(list []int) ([]uint16, error) {
+	ports := make([]uint16, 0, len(list))
+	for _, p := range list {
+		if p < 1 || p > 65535 {
+			return nil, fmt.Errorf("port %d is not between 1 and 65535", p)
+		}
+		ports = append(ports, uint16(p))
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports), nil
+}
+
+// suffix turns the reason that the operator wrote into the end of a sentence.
+func suffix(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return ": " + reason
+}
+
+// overlap gives a host pattern of r and one of o that some host matches on a
+// common port.
+func (c *rule) overlap(o *rule) (mine, theirs hostGlob, ok bool) {
+	if !slices.ContainsFunc(c.ports, o.hasPort) {
+		return hostGlob{}, hostGlob{}, false
+	}
+	for _, g := range c.hosts {
+		for _, h := range o.hosts {
+			if g.overlaps(h) {
+				return g, h, true
+			}
+		}
+	}
+	return hostGlob{}, hostGlob{}, false
+}
+
+func (c *rule) hasPort(port uint16) bool {
+	for _, p := range c.ports {
+		if p == port {
+			return true
+		}
+	}
+	return false
+}
+
+// allows tells whether the rule by itself allows the request.
+func (c *rule) allows(r *Request) bool {
+	if !c.access.has(r.Method) && !c.allowSet {
+		return false
+	}
+	for i := range c.allow {
+		if c.allow[i].allows(r) {
+			return true
+		}
+	}
+	return !c.allowSet
+}
+
+// denies gives the clause that denies the request, or nil.
+func (c *rule) denies(r *Request) *clause {
+	for i := range c.deny {
+		if c.deny[i].denies(r) {
+			return &c.deny[i]
+		}
+	}
+	return nil
+}
