@@ -7,77 +7,60 @@
 // variables expanded, paths absolute) and immutable by convention.
 package policy
 
-import "fmt"
-
 // Version is the schema version that this package reads.
 const Version = 1
 
 // Policy is one resolved policy. The zero value grants nothing.
 type Policy struct {
 	// Version is the schema version; 1 is the only one. Required in every file.
-	Version int `yaml:"version"`
+	Version int `yaml:"version" json:"version,omitzero" required:"true" tighten:"label"`
 	// Name identifies the policy in messages and in the audit record.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" json:"name,omitzero" is:"name" tighten:"label"`
 	// Description says in a sentence what the policy is for.
-	Description string `yaml:"description"`
+	Description string `yaml:"description" json:"description,omitzero" tighten:"label"`
 	// Extends names the policies this one builds on, in order: "builtin:NAME",
 	// or a path relative to this file. Absent means [builtin:strict]; an empty
 	// list means nothing is inherited.
-	Extends []string `yaml:"extends"`
+	Extends []string `yaml:"extends" json:"extends,omitzero" is:"extends" tighten:"label"`
 	// Require says which protections must be enforced.
-	Require Require `yaml:"require"`
+	Require Require `yaml:"require" json:"require,omitzero"`
 	// Workspace is the directory the agent works in.
-	Workspace Workspace `yaml:"workspace"`
+	Workspace Workspace `yaml:"workspace" json:"workspace,omitzero"`
 	// Filesystem is everything else that is visible inside.
-	Filesystem Filesystem `yaml:"filesystem"`
+	Filesystem Filesystem `yaml:"filesystem" json:"filesystem,omitzero"`
 	// Env is the environment of the command.
-	Env Env `yaml:"env"`
+	Env Env `yaml:"env" json:"env,omitzero"`
 	// Process is what processes inside may do to each other and the kernel.
-	Process Process `yaml:"process"`
+	Process Process `yaml:"process" json:"process,omitzero"`
 	// Syscalls changes the system call filter.
-	Syscalls Syscalls `yaml:"syscalls"`
+	Syscalls Syscalls `yaml:"syscalls" json:"syscalls,omitzero"`
 	// Limits bounds what the tree may use.
-	Limits Limits `yaml:"limits"`
+	Limits Limits `yaml:"limits" json:"limits,omitzero"`
 	// Network is every connection, request and name.
-	Network Network `yaml:"network"`
+	Network Network `yaml:"network" json:"network,omitzero"`
 	// Audit is where decisions are recorded.
-	Audit Audit `yaml:"audit"`
+	Audit Audit `yaml:"audit" json:"audit,omitzero"`
 	// Assert holds the policy's own tests, run by "hermes-wrap test" and at
 	// each launch.
-	Assert []Assertion `yaml:"assert"`
+	Assert []Assertion `yaml:"assert" json:"assert,omitzero" tighten:"superset"`
 
 	// Sources lists every file and built-in that went in, base first.
-	Sources []Source `yaml:"-"`
+	Sources []Source `yaml:"-" json:"sources,omitzero"`
 	// Digest is the SHA-256 (hex) of the resolved policy in canonical JSON.
-	Digest string `yaml:"-"`
+	Digest string `yaml:"-" json:"digest,omitzero"`
 	// Vars are the values the path variables had (WORKSPACE, HOME, …).
-	Vars map[string]string `yaml:"-"`
+	Vars map[string]string `yaml:"-" json:"vars,omitzero"`
+	// Where holds the place of each key that was written, by its path
+	// ("limits.memory"); the last layer that wrote it counts.
+	Where map[string]Pos `yaml:"-" json:"where,omitzero"`
 	// Warnings are findings that do not stop a launch, in file order.
-	Warnings []Problem `yaml:"-"`
+	Warnings []Problem `yaml:"-" json:"warnings,omitzero"`
 }
 
 // Source is one file or built-in of a policy.
 type Source struct {
-	Name   string // "builtin:strict" or an absolute path
-	Digest string // SHA-256 of the bytes, hex
-}
-
-// Pos is where a value was written. The zero value means "a default".
-type Pos struct {
-	File string `json:"file,omitempty"`
-	Line int    `json:"line,omitempty"`
-	Col  int    `json:"col,omitempty"`
-}
-
-// String gives file:line:col, or "default".
-func (p Pos) String() string {
-	if p.File == "" {
-		return "default"
-	}
-	if p.Line == 0 {
-		return p.File
-	}
-	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col)
+	Name   string `json:"name"`   // "builtin:strict", an absolute path, or "flags"
+	Digest string `json:"digest"` // SHA-256 of the bytes, hex
 }
 
 // Layer is one protection that can be missing on a machine.
@@ -100,10 +83,10 @@ type Require struct {
 	// MayDegrade names the layers that may be missing. Whatever is then missing
 	// is said in the first line on stderr and in the audit record. Empty:
 	// nothing may be missing, and the launch stops with exit 125 instead.
-	MayDegrade []Layer `yaml:"may_degrade" enum:"namespaces,landlock,seccomp,memory,pids,cpu,proc,capture"`
+	MayDegrade []Layer `yaml:"may_degrade" json:"may_degrade,omitzero" enum:"namespaces,landlock,seccomp,memory,pids,cpu,proc,capture" tighten:"subset"`
 	// LandlockABI is the lowest Landlock ABI to accept, 1 to 7. 0 accepts what
 	// the profile needs (3: truncation is covered).
-	LandlockABI int `yaml:"landlock_abi"`
+	LandlockABI int `yaml:"landlock_abi" json:"landlock_abi,omitzero" max:"16" tighten:"higher"`
 }
 
 // Access is what may be done with a tree.
@@ -119,11 +102,11 @@ const (
 // Workspace is the directory the agent works in.
 type Workspace struct {
 	// Path is the directory; "." is the directory hermes-wrap was started in.
-	Path Path `yaml:"path"`
+	Path Path `yaml:"path" json:"path,omitzero" is:"no-glob" tighten:"fixed"`
 	// Access is none, read or write.
-	Access Access `yaml:"access" enum:"none,read,write"`
+	Access Access `yaml:"access" json:"access,omitzero" enum:"none,read,write" tighten:"lower"`
 	// Exec lets programs that lie in the workspace be executed.
-	Exec bool `yaml:"exec"`
+	Exec bool `yaml:"exec" json:"exec,omitzero" tighten:"lower"`
 }
 
 // Path is a path as written and as resolved. It is written as a plain string:
@@ -139,56 +122,60 @@ type Path struct {
 	// Optional is true when the path was written with a trailing "?": it may
 	// be missing without a warning.
 	Optional bool `json:"optional,omitempty"`
-	Pos      Pos  `json:"pos"`
+	// Glob is true when the text has wildcards. Abs is then a pattern in which
+	// a backslash stands before each character of a variable's value that would
+	// otherwise be a wildcard; without Glob, Abs is to be taken literally.
+	Glob bool `json:"glob,omitempty"`
+	Pos  Pos  `json:"pos"`
 }
 
 // Filesystem is what is visible inside besides the workspace. The root is
 // built up from nothing: what is not listed does not exist inside.
 type Filesystem struct {
 	// Read lists trees that can be read.
-	Read []Path `yaml:"read"`
+	Read []Path `yaml:"read" json:"read,omitzero" tighten:"subset"`
 	// Write lists trees that can be read and written.
-	Write []Path `yaml:"write"`
+	Write []Path `yaml:"write" json:"write,omitzero" tighten:"subset"`
 	// Exec lists trees whose files can be executed (and read). Writable trees
 	// are not executable unless they are listed here too.
-	Exec []Path `yaml:"exec"`
+	Exec []Path `yaml:"exec" json:"exec,omitzero" tighten:"subset"`
 	// Hide lists entries inside visible trees that cannot be opened. Deny wins.
-	Hide []Path `yaml:"hide"`
+	Hide []Path `yaml:"hide" json:"hide,omitzero" tighten:"superset"`
 	// Protect lists entries inside writable trees that stay read-only, also
 	// those that do not exist yet.
-	Protect []Path `yaml:"protect"`
+	Protect []Path `yaml:"protect" json:"protect,omitzero" tighten:"superset"`
 	// Home is what the home directory is inside: "private" is an empty tmpfs
 	// that is gone afterwards, "persistent" a directory of this policy under
 	// XDG state, "none" no home directory at all.
-	Home string `yaml:"home" enum:"private,persistent,none"`
+	Home string `yaml:"home" json:"home,omitzero" enum:"none,private,persistent" tighten:"lower"`
 	// HomeSize bounds a private home (bytes, e.g. 512M).
-	HomeSize Size `yaml:"home_size"`
+	HomeSize Size `yaml:"home_size" json:"home_size,omitzero" min:"65536" tighten:"limit"`
 	// TmpSize bounds the private /tmp.
-	TmpSize Size `yaml:"tmp_size"`
+	TmpSize Size `yaml:"tmp_size" json:"tmp_size,omitzero" min:"65536" tighten:"limit"`
 	// ShmSize bounds the private /dev/shm.
-	ShmSize Size `yaml:"shm_size"`
+	ShmSize Size `yaml:"shm_size" json:"shm_size,omitzero" min:"65536" tighten:"limit"`
 	// Inodes bounds the number of files in each private tmpfs. 0: 1 million.
-	Inodes int `yaml:"inodes"`
+	Inodes int `yaml:"inodes" json:"inodes,omitzero" tighten:"limit"`
 	// TmpExec lets files in /tmp and in a private home be executed.
-	TmpExec bool `yaml:"tmp_exec"`
+	TmpExec bool `yaml:"tmp_exec" json:"tmp_exec,omitzero" tighten:"lower"`
 	// Devices lists device nodes beyond null zero full random urandom tty ptmx
 	// pts shm.
-	Devices []Path `yaml:"devices"`
+	Devices []Path `yaml:"devices" json:"devices,omitzero" tighten:"subset"`
 	// Sockets lists Unix sockets of the host that may be connected to. Each is
 	// an opening of its own: reading a socket's path does not grant it.
-	Sockets []Path `yaml:"sockets"`
+	Sockets []Path `yaml:"sockets" json:"sockets,omitzero" tighten:"subset"`
 }
 
 // Env is the environment of the command: an allow-list.
 type Env struct {
 	// Allow lists the variables copied from the caller's environment; "*"
 	// stands for any run of characters in a name ("LC_*").
-	Allow []Name `yaml:"allow"`
+	Allow []Name `yaml:"allow" json:"allow,omitzero" is:"env-pattern" tighten:"subset"`
 	// Set sets variables. ${VAR} of the path variables is expanded.
-	Set map[string]string `yaml:"set"`
+	Set map[string]string `yaml:"set" json:"set,omitzero" key:"env-name" tighten:"fixed"`
 	// Secret lists names that look like secrets to the built-in check but may
 	// pass all the same.
-	Secret []Name `yaml:"secret"`
+	Secret []Name `yaml:"secret" json:"secret,omitzero" is:"env-pattern" tighten:"subset"`
 }
 
 // Name is a string with the place it was written.
@@ -201,186 +188,74 @@ type Name struct {
 type Process struct {
 	// UserNamespaces lets programs create user namespaces of their own
 	// (Chromium's inner sandbox). It widens the kernel surface considerably.
-	UserNamespaces bool `yaml:"user_namespaces"`
+	UserNamespaces bool `yaml:"user_namespaces" json:"user_namespaces,omitzero" tighten:"lower"`
 	// Ptrace lets a process trace its own children (debuggers).
-	Ptrace bool `yaml:"ptrace"`
+	Ptrace bool `yaml:"ptrace" json:"ptrace,omitzero" tighten:"lower"`
 	// Uid is the user id that shows inside: "self" (the caller's own) or "root".
-	Uid string `yaml:"uid" enum:"self,root"`
+	Uid string `yaml:"uid" json:"uid,omitzero" enum:"self,root" tighten:"fixed"`
 	// Hostname is the host name inside.
-	Hostname string `yaml:"hostname"`
+	Hostname string `yaml:"hostname" json:"hostname,omitzero" is:"hostname" tighten:"fixed"`
 	// StopGrace is how long the tree has after SIGTERM before SIGKILL.
-	StopGrace Duration `yaml:"stop_grace"`
+	StopGrace Duration `yaml:"stop_grace" json:"stop_grace,omitzero" tighten:"lower"`
 	// Umask is applied to the command; empty keeps the caller's. Octal, as
 	// a quoted string: "0077".
-	Umask string `yaml:"umask"`
+	Umask string `yaml:"umask" json:"umask,omitzero" is:"umask" tighten:"fixed"`
 }
 
 // Syscalls changes the filter. Names are system calls, or sets written as
 // "@set" (see docs/policy-reference.md).
 type Syscalls struct {
 	// Allow adds calls or sets to the base.
-	Allow []Name `yaml:"allow"`
+	Allow []Name `yaml:"allow" json:"allow,omitzero" is:"syscall" tighten:"subset"`
 	// Deny removes calls or sets. Deny wins.
-	Deny []Name `yaml:"deny"`
+	Deny []Name `yaml:"deny" json:"deny,omitzero" is:"syscall" tighten:"superset"`
 }
 
 // Limits bounds what the whole tree may use. 0 or absent: no limit of ours.
 type Limits struct {
 	// Memory is the resident memory of the whole tree (bytes, e.g. 4G).
-	Memory Size `yaml:"memory"`
+	Memory Size `yaml:"memory" json:"memory,omitzero" tighten:"limit"`
 	// Pids is the number of tasks (threads count).
-	Pids int `yaml:"pids"`
+	Pids int `yaml:"pids" json:"pids,omitzero" tighten:"limit"`
 	// CPU is in processors: 1.5 is one and a half.
-	CPU float64 `yaml:"cpu"`
+	CPU float64 `yaml:"cpu" json:"cpu,omitzero" tighten:"limit"`
 	// OpenFiles is RLIMIT_NOFILE of each process.
-	OpenFiles int `yaml:"open_files"`
+	OpenFiles int `yaml:"open_files" json:"open_files,omitzero" tighten:"limit"`
 	// FileSize is RLIMIT_FSIZE of each process.
-	FileSize Size `yaml:"file_size"`
+	FileSize Size `yaml:"file_size" json:"file_size,omitzero" tighten:"limit"`
 	// Time ends the run after this long, with exit 124.
-	Time Duration `yaml:"time"`
+	Time Duration `yaml:"time" json:"time,omitzero" tighten:"limit"`
 	// Connections is the number of open connections through the proxy.
-	Connections int `yaml:"connections"`
-}
-
-// Network is every connection, request and name. Without a rule nothing
-// leaves; what is not matched is denied.
-type Network struct {
-	// Rules allow. A request is allowed when some rule allows it and none denies it.
-	Rules []Rule `yaml:"rules"`
-	// Deny lists hosts that are refused whatever the rules say.
-	Deny []HostRule `yaml:"deny"`
-	// Private opens address ranges that are otherwise refused even for an
-	// allowed name: loopback, private, link-local, CGNAT and so on. Metadata
-	// addresses stay refused.
-	Private []PrivateRange `yaml:"private"`
-	// CA lists files with additional certificate authorities for upstream
-	// connections (PEM).
-	CA []Path `yaml:"ca"`
-	// Hosts pins names to addresses, as in /etc/hosts, for the proxy's own
-	// lookups. Each value is one address or several.
-	Hosts map[string][]string `yaml:"hosts"`
-	// Publish forwards host ports to ports inside: "[ADDR:]HOST:PORT".
-	Publish []Name `yaml:"publish"`
-}
-
-// Protocol is what a rule speaks.
-type Protocol string
-
-// The protocols. The zero value means http on ports 80 and 443, judged by
-// host alone unless the rule says more.
-const (
-	ProtocolHTTP Protocol = "http"
-	ProtocolTCP  Protocol = "tcp"
-)
-
-// TLSMode is what the proxy does with TLS.
-type TLSMode string
-
-// The modes. The zero value is inferred: a rule with methods, paths or a
-// query is inspected, a plain host rule passes bytes after the SNI check.
-const (
-	TLSAuto    TLSMode = ""
-	TLSPass    TLSMode = "pass"
-	TLSInspect TLSMode = "inspect"
-)
-
-// Rule allows requests to a host.
-type Rule struct {
-	// Name identifies the rule in denials, in the audit record and for
-	// "remove". Required, unique.
-	Name string `yaml:"name"`
-	// Host is a host name, "*.example.org" (one label; not the apex),
-	// "**.example.org" (any depth), or an IP literal. Absent with any: true.
-	Host string `yaml:"host"`
-	// Hosts lists several hosts for one rule; Host and Hosts exclude each other.
-	Hosts []Name `yaml:"hosts"`
-	// Any matches every host. It must be spelt out; "*" is refused.
-	Any bool `yaml:"any"`
-	// Ports defaults to [80, 443] for http; a tcp rule must list its ports.
-	Ports []int `yaml:"ports"`
-	// Protocol is http (the default) or tcp.
-	Protocol Protocol `yaml:"protocol" enum:"http,tcp"`
-	// TLS is pass or inspect; absent means inferred.
-	TLS TLSMode `yaml:"tls" enum:"pass,inspect"`
-	// Access is a shorthand: read-only is GET, HEAD and OPTIONS; read-write adds
-	// POST, PUT and PATCH; full is every method. It makes the rule inspected.
-	Access string `yaml:"access" enum:"read-only,read-write,full"`
-	// Allow lists what is allowed; absent means everything that Access and TLS
-	// leave, an empty list means nothing.
-	Allow []Match `yaml:"allow"`
-	// Deny lists what is denied all the same.
-	Deny []Match `yaml:"deny"`
-	// Reason is shown to the agent and the operator.
-	Reason string `yaml:"reason"`
-	// Locked rules cannot be removed by a policy that extends this one.
-	Locked bool `yaml:"locked"`
-	// Pos is where the rule was written.
-	Pos Pos `yaml:"-"`
-
-	// AllowSet tells an empty Allow from an absent one.
-	AllowSet bool `yaml:"-"`
-}
-
-// Match is one clause of a rule. Every field that is present must match.
-type Match struct {
-	// Methods lists HTTP methods in upper case. Absent: any.
-	Methods []string `yaml:"methods"`
-	// Paths lists path patterns: "/v1/*", "/repos/**". Absent: any.
-	Paths []string `yaml:"paths"`
-	// Query lists parameters and the pattern each of their values must match.
-	Query map[string]string `yaml:"query"`
-	Pos   Pos               `yaml:"-"`
-}
-
-// HostRule refuses hosts.
-type HostRule struct {
-	// Host is as in a rule.
-	Host string `yaml:"host"`
-	// Ports limits it to ports; absent means all.
-	Ports []int `yaml:"ports"`
-	// Reason is shown to the agent and the operator.
-	Reason string `yaml:"reason"`
-	Pos    Pos    `yaml:"-"`
-}
-
-// PrivateRange opens addresses that are otherwise never dialled.
-type PrivateRange struct {
-	// CIDR is the range ("10.1.2.0/24") or one address.
-	CIDR string `yaml:"cidr"`
-	// Ports limits it to ports; absent means all.
-	Ports []int `yaml:"ports"`
-	// Reason says why. Required.
-	Reason string `yaml:"reason"`
-	Pos    Pos    `yaml:"-"`
+	Connections int `yaml:"connections" json:"connections,omitzero" tighten:"limit"`
 }
 
 // Audit is where decisions are recorded: one JSON object a line.
 type Audit struct {
 	// File is the record. Absent: $XDG_STATE_HOME/hermes-wrap/audit.jsonl. It
 	// must lie outside every granted path.
-	File Path `yaml:"file"`
+	File Path `yaml:"file" json:"file,omitzero" is:"no-glob" tighten:"fixed"`
 	// Required stops the run when a record cannot be written.
-	Required bool `yaml:"required"`
+	Required bool `yaml:"required" json:"required,omitzero" tighten:"higher"`
 }
 
 // Assertion is one test of the policy: what must be allowed or denied.
 type Assertion struct {
 	// Allow is what must be allowed. Exactly one of Allow and Deny.
-	Allow *Probe `yaml:"allow"`
+	Allow *Probe `yaml:"allow" json:"allow,omitzero"`
 	// Deny is what must be denied.
-	Deny *Probe `yaml:"deny"`
-	Pos  Pos    `yaml:"-"`
+	Deny *Probe `yaml:"deny" json:"deny,omitzero"`
+	Pos  Pos    `yaml:"-" json:"pos,omitzero"`
 }
 
 // Probe is one question to the policy. Exactly one field is set.
 type Probe struct {
-	Read    string `yaml:"read"`    // a path
-	Write   string `yaml:"write"`   // a path
-	Exec    string `yaml:"exec"`    // a path
-	Connect string `yaml:"connect"` // host:port
-	URL     string `yaml:"url"`     // "GET https://host/path"
-	Env     string `yaml:"env"`     // a variable name
-	Syscall string `yaml:"syscall"` // a system call name
+	Read    string `yaml:"read" json:"read,omitzero"`                      // a path
+	Write   string `yaml:"write" json:"write,omitzero"`                    // a path
+	Exec    string `yaml:"exec" json:"exec,omitzero"`                      // a path
+	Connect string `yaml:"connect" json:"connect,omitzero" is:"host-port"` // host:port
+	URL     string `yaml:"url" json:"url,omitzero" is:"url"`               // "GET https://host/path"
+	Env     string `yaml:"env" json:"env,omitzero" is:"env-name"`          // a variable name
+	Syscall string `yaml:"syscall" json:"syscall,omitzero" is:"syscall"`   // a system call name
 }
 
 // Size is a number of bytes, written 4096, 64K, 512M or 2G (powers of 1024).
@@ -388,38 +263,6 @@ type Size int64
 
 // Duration is nanoseconds, written 30s, 5m or 1h.
 type Duration int64
-
-// Problem is one mistake or finding in a policy.
-type Problem struct {
-	Pos  Pos    `json:"pos"`
-	Path string `json:"path"` // "network.rules[2].host"
-	What string `json:"what"` // lower case, no full stop
-	Hint string `json:"hint,omitempty"`
-}
-
-// Error gives "file:line:col: path: what".
-func (p Problem) Error() string {
-	s := p.Pos.String() + ": "
-	if p.Path != "" {
-		s += p.Path + ": "
-	}
-	return s + p.What
-}
-
-// Problems is every mistake found in one run, in file order.
-type Problems []Problem
-
-// Error gives one mistake a line.
-func (ps Problems) Error() string {
-	s := ""
-	for i, p := range ps {
-		if i > 0 {
-			s += "\n"
-		}
-		s += p.Error()
-	}
-	return s
-}
 
 // Granted tells whether a path lies at or below one that the policy makes
 // visible or writable; Load uses it to keep our own files outside.

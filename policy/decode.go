@@ -1,0 +1,230 @@
+package policy
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// layer is one decoded file, built-in or set of flags.
+type layer struct {
+	source Source
+	// file is the name used in positions.
+	file string
+	pol  Policy
+	// where holds the position of every value, by path ("network.rules[2].host").
+	// A path that is missing was not written.
+	where    map[string]Pos
+	problems Problems
+}
+
+// has tells whether the key was written.
+func (l *layer) has(path string) bool { _, ok := l.where[path]; return ok }
+
+// at gives the position of a value or of the nearest value around it.
+func (l *layer) at(path string) Pos {
+	for path != "" {
+		if p, ok := l.where[path]; ok {
+			return p
+		}
+		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+	}
+	return Pos{l.file, 1, 1}
+}
+
+func (l *layer) add(pos Pos, path, what, hint string) {
+	l.problems = append(l.problems, Problem{Pos: pos, Path: path, What: what, Hint: hint})
+}
+
+// decodeFile reads one policy file. Its mistakes are in problems.
+func decodeFile(name, file string, data []byte) *layer {
+	l := &layer{source: Source{Name: name, Digest: digest(data)}, file: file, where: map[string]Pos{}}
+	root, ps := parse(file, data)
+	l.problems = ps
+	if root == nil {
+		return l
+	}
+	l.decode(root, reflect.ValueOf(&l.pol).Elem(), "", "")
+	if root.kind == mapNode {
+		l.checkVersion(root)
+		l.validate()
+	}
+	return l
+}
+
+func (l *layer) checkVersion(root *node) {
+	const hint = `the file starts with "version: 1"`
+	if !l.has("version") && !slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Path == "version" }) {
+		l.add(root.pos, "version", "missing", hint)
+	} else if l.has("version") && l.pol.Version != Version {
+		l.add(l.at("version"), "version", fmt.Sprintf("this program reads version %d, not %d", Version, l.pol.Version), hint)
+	}
+}
+
+// decode fills v from n. tag is the struct tag of the field, whose enum, min,
+// max and is constraints hold for the value or for each item of a list.
+func (l *layer) decode(n *node, v reflect.Value, path string, tag reflect.StructTag) {
+	if n == nil {
+		return
+	}
+	if n.kind == scalarNode && n.plain && n.tag == "null" {
+		l.add(n.pos, path, "has no value", "remove the key to inherit, or write [] or {} for nothing")
+		return
+	}
+	before := len(l.problems)
+	switch v.Interface().(type) {
+	case Path, Name, Size, Duration:
+		l.decodeScalar(n, v, path, tag)
+	default:
+		l.decodeKind(n, v, path, tag)
+	}
+	// A value that was refused counts as not written; a struct or list that
+	// holds one does count, so that only the mistake itself is reported.
+	if n.kind != scalarNode || len(l.problems) == before {
+		l.where[path] = n.pos
+	}
+}
+
+func (l *layer) decodeKind(n *node, v reflect.Value, path string, tag reflect.StructTag) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		l.decode(n, v.Elem(), path, tag)
+	case reflect.Struct:
+		if l.want(n, mapNode, path) {
+			l.decodeStruct(n, v, path)
+		}
+	case reflect.Slice:
+		if l.want(n, listNode, path) {
+			l.decodeList(n, v, path, tag)
+		}
+	case reflect.Map:
+		if l.want(n, mapNode, path) {
+			l.decodeMap(n, v, path, tag)
+		}
+	default:
+		l.decodeScalar(n, v, path, tag)
+	}
+}
+
+// want reports a value of the wrong shape.
+func (l *layer) want(n *node, k kind, path string) bool {
+	if n.kind == k {
+		return true
+	}
+	hint := ""
+	switch {
+	case k == listNode && n.kind == scalarNode:
+		hint = "write [" + n.value + "]"
+	case k == mapNode && path == "":
+		hint = `a policy is a map of sections: "network:", "filesystem:" and so on`
+	}
+	l.add(n.pos, path, fmt.Sprintf("want a %v, got a %v", k, n.kind), hint)
+	return false
+}
+
+func (l *layer) decodeList(n *node, v reflect.Value, path string, tag reflect.StructTag) {
+	v.Set(reflect.MakeSlice(v.Type(), len(n.kids), len(n.kids)))
+	for i, k := range n.kids {
+		l.decode(k, v.Index(i), path+"["+strconv.Itoa(i)+"]", tag)
+	}
+}
+
+func (l *layer) decodeMap(n *node, v reflect.Value, path string, tag reflect.StructTag) {
+	v.Set(reflect.MakeMap(v.Type()))
+	for key, val := range l.entries(n, path) {
+		p := join(path, key.value)
+		if what, hint := checkValue(tag.Get("key"), key.value); what != "" {
+			l.add(key.pos, p, what, hint)
+			continue
+		}
+		item := reflect.New(v.Type().Elem()).Elem()
+		l.decode(val, item, p, tag)
+		v.SetMapIndex(reflect.ValueOf(key.value), item)
+	}
+}
+
+// entries yields the pairs of a map and refuses keys that are no plain words
+// and keys that are there twice.
+func (l *layer) entries(n *node, path string) func(func(*node, *node) bool) {
+	return func(yield func(*node, *node) bool) {
+		seen := map[string]Pos{}
+		for i := 0; i+1 < len(n.kids); i += 2 {
+			key, val := n.kids[i], n.kids[i+1]
+			if key.kind == scalarNode && key.tag == "merge" {
+				continue // reported while parsing
+			}
+			if what, hint := ambiguous(key); key.kind != scalarNode || what != "" {
+				l.add(key.pos, path, "a key must be a word", hint)
+				continue
+			}
+			if first, dup := seen[key.value]; dup {
+				l.add(key.pos, join(path, key.value), fmt.Sprintf("duplicate key, first on line %d", first.Line), "keep one of the two")
+				continue
+			}
+			seen[key.value] = key.pos
+			if !yield(key, val) {
+				return
+			}
+		}
+	}
+}
+
+func (l *layer) decodeStruct(n *node, v reflect.Value, path string) {
+	fields := fieldsOf(v.Type())
+	for key, val := range l.entries(n, path) {
+		i := slices.IndexFunc(fields, func(f field) bool { return f.key == key.value })
+		if i < 0 {
+			l.add(key.pos, join(path, key.value), "unknown key", keyHint(key.value, fields))
+			continue
+		}
+		l.decode(val, v.Field(fields[i].index), join(path, key.value), fields[i].tag)
+	}
+	for _, f := range fields {
+		if f.tag.Get("required") == "" || path == "" || hasKey(n, f.key) {
+			continue
+		}
+		l.add(n.pos, join(path, f.key), "missing", "every entry needs it")
+	}
+	if p := v.FieldByName("Pos"); p.IsValid() && p.Type() == reflect.TypeFor[Pos]() {
+		p.Set(reflect.ValueOf(n.pos))
+	}
+}
+
+func hasKey(n *node, key string) bool {
+	for i := 0; i+1 < len(n.kids); i += 2 {
+		if n.kids[i] != nil && n.kids[i].value == key {
+			return true
+		}
+	}
+	return false
+}
+
+// field is one key of a struct.
+type field struct {
+	key   string
+	index int
+	tag   reflect.StructTag
+	typ   reflect.Type
+}
+
+// fieldsOf lists the keys that a file may hold.
+func fieldsOf(t reflect.Type) []field {
+	var fs []field
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if key := f.Tag.Get("yaml"); key != "" && key != "-" {
+			fs = append(fs, field{key, i, f.Tag, f.Type})
+		}
+	}
+	return fs
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

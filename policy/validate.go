@@ -1,0 +1,175 @@
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+)
+
+// validate checks what one value alone cannot tell: fields of one entry that
+// exclude or need each other.
+func (l *layer) validate() {
+	for i, r := range l.pol.Network.Rules {
+		l.validateRule(fmt.Sprintf("network.rules[%d]", i), r)
+	}
+	seen := map[string]Pos{}
+	for i, r := range l.pol.Network.Rules {
+		path := fmt.Sprintf("network.rules[%d].name", i)
+		if first, dup := seen[r.Name]; dup && r.Name != "" {
+			l.add(l.at(path), path, fmt.Sprintf("the name %q is taken by the rule on line %d", r.Name, first.Line), "give each rule its own name")
+		}
+		seen[r.Name] = l.at(path)
+		l.pol.Network.Rules[i].AllowSet = l.has(fmt.Sprintf("network.rules[%d].allow", i))
+	}
+	for name, addrs := range l.pol.Network.Hosts {
+		if path := "network.hosts." + name; len(addrs) == 0 && l.has(path) {
+			l.add(l.at(path), path, "has no address", "list one address or several")
+		}
+	}
+	for i, a := range l.pol.Assert {
+		l.validateAssertion(fmt.Sprintf("assert[%d]", i), a)
+	}
+	l.validatePrivate()
+}
+
+func (l *layer) validateRule(path string, r Rule) {
+	l.validateHosts(path, r)
+	inspected := r.Access != "" || len(r.Allow) > 0 || len(r.Deny) > 0
+	switch {
+	case r.Protocol == ProtocolTCP && len(r.Ports) == 0:
+		l.add(l.at(path), path+".ports", "missing", "a tcp rule lists its ports: ports: [22]")
+	case r.Protocol == ProtocolTCP && (inspected || l.has(path+".allow")):
+		l.add(l.at(path), path, "a tcp rule cannot have methods, paths or access", "remove them, or use protocol: http")
+	case r.Protocol == ProtocolTCP && r.TLS != TLSAuto:
+		l.add(l.at(path+".tls"), path+".tls", "has no meaning in a tcp rule", "remove it")
+	case r.TLS == TLSPass && inspected:
+		l.add(l.at(path+".tls"), path+".tls", "pass hides methods and paths, but the rule has some",
+			"remove tls: the rule is then inspected")
+	}
+	if l.has(path+".ports") && len(r.Ports) == 0 {
+		l.add(l.at(path+".ports"), path+".ports", "is empty, so the rule matches nothing", "list ports, or remove the key")
+	}
+	for i, m := range append(append([]Match{}, r.Allow...), r.Deny...) {
+		key, j := ".allow", i
+		if i >= len(r.Allow) {
+			key, j = ".deny", i-len(r.Allow)
+		}
+		l.validateMatch(fmt.Sprintf("%s%s[%d]", path, key, j), m)
+	}
+}
+
+func (l *layer) validateHosts(path string, r Rule) {
+	n := 0
+	for _, key := range []string{".host", ".hosts", ".any"} {
+		// A host that was refused for its spelling is there all the same.
+		if l.has(path+key) || l.refused(path+key) {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		l.add(l.at(path), path, "has no host", `write "host", "hosts" or "any: true"`)
+	case n > 1:
+		l.add(l.at(path), path, `"host", "hosts" and "any" exclude each other`, "keep one of them")
+	case l.has(path+".any") && !r.Any:
+		l.add(l.at(path+".any"), path+".any", "false has no meaning here", "remove it and write a host")
+	case l.has(path+".hosts") && len(r.Hosts) == 0:
+		l.add(l.at(path+".hosts"), path+".hosts", "is empty, so the rule matches nothing", "list hosts, or remove the rule")
+	}
+}
+
+func (l *layer) refused(path string) bool {
+	for _, p := range l.problems {
+		if p.Path == path {
+			return true
+		}
+	}
+	return false
+}
+
+// validateMatch refuses clauses that match nothing or everything by mistake:
+// an empty list and an empty clause look alike and mean the opposite.
+func (l *layer) validateMatch(path string, m Match) {
+	if m.Methods == nil && m.Paths == nil && m.Query == nil && !l.refusedBelow(path) {
+		l.add(l.at(path), path, "is empty", "write methods, paths or query")
+	}
+	for _, f := range fieldsOf(reflect.TypeFor[Match]()) {
+		v := reflect.ValueOf(m).Field(f.index)
+		if key := path + "." + f.key; l.has(key) && v.Len() == 0 && !l.refusedBelow(key) {
+			l.add(l.at(key), key, "is empty, so the clause matches nothing", "remove the key to match any")
+		}
+	}
+}
+
+func (l *layer) refusedBelow(path string) bool {
+	for _, p := range l.problems {
+		if len(p.Path) >= len(path) && p.Path[:len(path)] == path {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *layer) validateAssertion(path string, a Assertion) {
+	const hint = "write {allow: {read: PATH}} or {deny: {read: PATH}}"
+	switch {
+	case a.Allow != nil && a.Deny != nil:
+		l.add(l.at(path), path, `has both "allow" and "deny"`, "make two assertions of it")
+	case a.Allow == nil && a.Deny == nil && !l.refusedBelow(path):
+		l.add(l.at(path), path, `has neither "allow" nor "deny"`, hint)
+	}
+	for key, p := range map[string]*Probe{".allow": a.Allow, ".deny": a.Deny} {
+		if p == nil || l.refusedBelow(path) {
+			continue
+		}
+		n := 0
+		for _, f := range fieldsOf(reflect.TypeFor[Probe]()) {
+			if l.has(path + key + "." + f.key) {
+				n++
+			}
+		}
+		if n != 1 {
+			l.add(l.at(path+key), path+key, fmt.Sprintf("asks %d questions, not one", n), hint)
+		}
+	}
+}
+
+// validatePrivate refuses to open what is never dialled: no profile of a
+// metadata service or of the unspecified address is safe.
+func (l *layer) validatePrivate() {
+	for i, r := range l.pol.Network.Private {
+		path := fmt.Sprintf("network.private[%d].cidr", i)
+		p, err := parseRange(r.CIDR)
+		if err != nil {
+			continue // reported by its form
+		}
+		for _, meta := range metadataAddrs() {
+			if p.IsSingleIP() && p.Contains(meta) {
+				l.add(l.at(path), path, "a metadata address cannot be opened", "remove it")
+			}
+		}
+		if p.Bits() == 0 {
+			l.add(l.at(path), path, "opens every address", "name the ranges that are needed")
+		}
+	}
+}
+
+func metadataAddrs() []netip.Addr {
+	return []netip.Addr{
+		netip.MustParseAddr("169.254.169.254"),
+		netip.MustParseAddr("fd00:ec2::254"),
+		netip.MustParseAddr("100.100.100.200"),
+	}
+}
+
+// parseRange reads a range or one address.
+func parseRange(s string) (netip.Prefix, error) {
+	if p, err := netip.ParsePrefix(s); err == nil {
+		return p, nil
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return netip.PrefixFrom(a, a.BitLen()), nil
+}
