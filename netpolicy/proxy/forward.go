@@ -1,0 +1,234 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+)
+
+// request is one request of a client, of either HTTP version, not yet judged.
+type request struct {
+	method    string
+	target    string // "/path?query" or "*"
+	authority string // Host or :authority, as sent
+	header    http.Header
+	body      io.ReadCloser
+	length    int64 // -1 when not known
+	trailer   http.Header
+	upgrade   bool
+}
+
+// judge decides a request and writes it anew. Exactly one result is non-nil.
+// The decision is on record when it returns.
+func (s *Server) judge(ctx context.Context, f *front, r *request) (*http.Request, *refusal) {
+	if f.refusal != nil {
+		return nil, f.refusal
+	}
+	out, d, refused := s.decide(f, r)
+	if refused != nil {
+		e := refused.event(audit.KindRequest, f)
+		e.Method, e.Path = r.method, audit.Redact(r.target)
+		s.record(e)
+		return nil, refused
+	}
+	e := audit.Event{Kind: audit.KindRequest, Verdict: audit.Allow, Host: f.host.String(), Port: f.port, Protocol: f.protocol(),
+		Method: r.method, Path: audit.Redact(out.URL.RequestURI()), Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason}
+	if !s.record(e) {
+		return nil, unrecorded(f.host)
+	}
+	return out.WithContext(ctx), nil
+}
+
+// decide asks the engine. It does no I/O.
+func (s *Server) decide(f *front, r *request) (*http.Request, netpolicy.Decision, *refusal) {
+	none := netpolicy.Decision{}
+	h, port, err := netpolicy.ParseHostPort(r.authority, f.port)
+	switch {
+	case err != nil:
+		return nil, none, malformed(http.StatusBadRequest, "malformed host: "+err.Error())
+	case h != f.host || port != f.port:
+		refused := forbidden(f.host, "the request names another host than the connection: "+h.String()+":"+strconv.Itoa(int(port)))
+		refused.Hint = hintCaptured
+		return nil, none, refused
+	case r.upgrade:
+		return nil, none, forbidden(h, "no rule allows a protocol upgrade (WebSocket, h2c)")
+	case r.method == http.MethodTrace || r.method == "TRACK":
+		return nil, none, forbidden(h, "TRACE is never allowed: it shows what the proxy adds")
+	}
+	path, query := "*", ""
+	if r.target != "*" {
+		if path, query, err = netpolicy.SplitTarget(r.target); err != nil {
+			return nil, none, malformed(http.StatusBadRequest, err.Error())
+		}
+	}
+	d, refused := s.decideMethods(f, r, path, query)
+	if refused != nil {
+		return nil, d, refused
+	}
+	return f.outgoing(r, path, query), d, nil
+}
+
+// decideMethods judges the request's method and, where a field asks the server
+// to take another one, that one too.
+func (s *Server) decideMethods(f *front, r *request, path, query string) (netpolicy.Decision, *refusal) {
+	judged := netpolicy.Request{Host: f.host, Port: f.port, TLS: f.tls, Method: r.method, Path: path}
+	if path == "*" {
+		judged.Path = "/"
+	}
+	var err error
+	if judged.Query, err = netpolicy.ParseQuery(query); err != nil {
+		return netpolicy.Decision{}, malformed(http.StatusBadRequest, err.Error())
+	}
+	d := s.Engine.Request(judged)
+	if d.Verdict != netpolicy.Allow {
+		return d, denied(f.host, d)
+	}
+	for _, name := range methodOverrides {
+		for _, method := range r.header[name] {
+			judged.Method = strings.ToUpper(method)
+			if !isTokenString(judged.Method) {
+				return d, malformed(http.StatusBadRequest, "malformed "+name)
+			}
+			if o := s.Engine.Request(judged); o.Verdict != netpolicy.Allow {
+				refused := denied(f.host, o)
+				refused.Reason = "by " + name + ": " + refused.Reason
+				return o, refused
+			}
+		}
+	}
+	return d, nil
+}
+
+// outgoing writes the judged request anew: nothing of the original but what
+// was judged or cannot mislead goes out.
+func (f *front) outgoing(r *request, path, query string) *http.Request {
+	scheme, standard := "http", uint16(80)
+	if f.tls {
+		scheme, standard = "https", 443
+	}
+	dial := net.JoinHostPort(f.host.String(), strconv.Itoa(int(f.port)))
+	authority := dial
+	if f.port == standard {
+		authority = strings.TrimSuffix(dial, ":"+strconv.Itoa(int(f.port)))
+	}
+	h := r.header
+	for _, name := range aboutClient {
+		delete(h, name)
+	}
+	if _, ok := h["User-Agent"]; !ok {
+		h["User-Agent"] = nil // keeps net/http from adding its own
+	}
+	out := &http.Request{
+		Method:        r.method,
+		URL:           &url.URL{Scheme: scheme, Host: dial, Opaque: path, RawQuery: query},
+		Host:          authority,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        h,
+		Body:          r.body,
+		ContentLength: r.length,
+		Trailer:       r.trailer,
+	}
+	if r.length == 0 || r.body == nil {
+		out.Body, out.ContentLength = http.NoBody, 0
+	}
+	return out
+}
+
+// newTransport is the way out for inspected requests. It dials through the
+// engine, follows nothing, adds nothing and knows no proxy.
+func (s *Server) newTransport() *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			h, port, err := netpolicy.ParseHostPort(addr, 0)
+			if err != nil {
+				return nil, err
+			}
+			return s.dialHost(ctx, h, port)
+		},
+		TLSClientConfig: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			RootCAs:            s.RootCAs,
+			Time:               s.Now,
+			ClientSessionCache: tls.NewLRUClientSessionCache(256),
+		},
+		TLSHandshakeTimeout:    s.limits.Handshake,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           512,
+		MaxIdleConnsPerHost:    128,
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: 256 << 10,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: 30 * time.Second,
+			PingTimeout:     15 * time.Second,
+		},
+	}
+}
+
+// exchange sends a judged request and gives the answer's head, cleaned.
+func (s *Server) exchange(f *front, out *http.Request) (*http.Response, *refusal) {
+	resp, err := s.transport.RoundTrip(out)
+	if err != nil {
+		refused := s.explain(f.host, err)
+		e := refused.event(audit.KindUpstream, f)
+		e.Method, e.Path = out.Method, audit.Redact(out.URL.RequestURI())
+		s.record(e)
+		return nil, refused
+	}
+	reason := ""
+	if resp.StatusCode < 200 || resp.StatusCode > 599 {
+		reason = "the server answered with status " + strconv.Itoa(resp.StatusCode) + ", which nobody asked for"
+	} else if bad := badFields(resp.Header); bad != "" {
+		reason = "the server's answer has a malformed field " + bad
+	}
+	if reason != "" {
+		_ = resp.Body.Close()
+		refused := unreachable(f.host, http.StatusBadGateway, reason)
+		s.record(refused.event(audit.KindUpstream, f))
+		return nil, refused
+	}
+	dropHopByHop(resp.Header)
+	delete(resp.Header, "Te")
+	delete(resp.Header, decisionHeader)
+	// HTTP/3 has no way out; advertising it costs every client a timeout.
+	delete(resp.Header, "Alt-Svc")
+	return resp, nil
+}
+
+// explain turns what went wrong outside into an answer.
+func (s *Server) explain(h netpolicy.Host, err error) *refusal {
+	var refused *refusedAddress
+	var lookup *lookupError
+	var certificate *tls.CertificateVerificationError
+	var invalid x509.CertificateInvalidError
+	var network net.Error
+	switch {
+	case errors.Is(err, errBody):
+		return malformed(http.StatusBadRequest, "malformed request body")
+	case errors.As(err, &refused):
+		r := denied(h, refused.decision)
+		r.Reason = "the name points to " + refused.addr.String() + ": " + r.Reason
+		return r
+	case errors.As(err, &lookup):
+		return unreachable(h, http.StatusBadGateway, "the name cannot be resolved: "+err.Error())
+	case errors.As(err, &certificate), errors.As(err, &invalid):
+		return unreachable(h, http.StatusBadGateway, "the server's certificate is not valid: "+err.Error())
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return unreachable(h, http.StatusGatewayTimeout, "the server did not answer in time")
+	}
+	return unreachable(h, http.StatusBadGateway, err.Error())
+}
