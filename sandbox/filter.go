@@ -17,12 +17,13 @@ import (
 type FilterSpec struct {
 	// Allow and Deny hold names of system calls, or sets written "@set". Deny
 	// wins. Neither lifts the checks on arguments.
-	Allow, Deny []policy.Name
+	Allow []policy.Name `json:"allow,omitempty"`
+	Deny  []policy.Name `json:"deny,omitempty"`
 	// UserNamespaces lets programs make user, PID and network namespaces of
 	// their own and change their root directory, as Chromium's sandbox does.
-	UserNamespaces bool
+	UserNamespaces bool `json:"user_namespaces,omitempty"`
 	// Ptrace lets a process trace others of the sandbox.
-	Ptrace bool
+	Ptrace bool `json:"ptrace,omitempty"`
 }
 
 // filterAction is what happens to one call. The zero value refuses.
