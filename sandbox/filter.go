@@ -112,6 +112,13 @@ func filterSorted(actions map[string]filterAction) []string {
 	return slices.Sorted(maps.Keys(actions))
 }
 
+// allows tells whether some form of a call is allowed, by the lists alone. A
+// spec that does not compile allows nothing.
+func (s FilterSpec) allows(call string) bool {
+	actions, err := filterActions(s)
+	return err == nil && actions[call].allow
+}
+
 // FilterVerdict tells whether a call is allowed and why. It runs the compiled
 // program, so it says what the kernel will do. For a call whose arguments are
 // checked, allowed means that some arguments pass, and why says which.
