@@ -37,10 +37,10 @@ const filterInner = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 // filterChecks gives the checks for a filter, the busiest call first.
 func filterChecks(userNamespaces bool) []filterCheck {
-	refused, words := uint32(filterNamespaces), "no namespace flags"
+	refused, words := uint32(filterNamespaces), "flags that make no namespace"
 	if userNamespaces {
 		refused &^= filterInner
-		words = "no namespace flags except CLONE_NEWUSER, CLONE_NEWPID and CLONE_NEWNET"
+		words = "flags that make no namespace except CLONE_NEWUSER, CLONE_NEWPID and CLONE_NEWNET"
 	}
 	return []filterCheck{
 		{call: "ioctl", says: "any request except TIOCSTI, TIOCLINUX, TIOCSETD and TIOCCONS", emit: filterIoctl},

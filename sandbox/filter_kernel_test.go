@@ -318,6 +318,9 @@ func TestFilterUserNamespaces(t *testing.T) {
 		{"user namespace, no filter", []string{"-U", "true"}, nil, true},
 		{"user namespace, base", []string{"-U", "true"}, &FilterSpec{}, false},
 		{"user namespace, opened", []string{"-U", "true"}, userns, true},
+		{"Chromium's namespaces, no filter", []string{"-Urpn", "--fork", "true"}, nil, true},
+		{"Chromium's namespaces, base", []string{"-Urpn", "--fork", "true"}, &FilterSpec{}, false},
+		{"Chromium's namespaces, opened", []string{"-Urpn", "--fork", "true"}, userns, true},
 		{"mount namespace, no filter", []string{"-Um", "--propagation", "unchanged", "true"}, nil, true},
 		{"mount namespace, opened", []string{"-Um", "--propagation", "unchanged", "true"}, userns, false},
 	}

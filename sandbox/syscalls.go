@@ -26,6 +26,24 @@ type syscallSet struct {
 	calls string
 }
 
+// FilterSet describes a named set, for the policy reference and for explain.
+type FilterSet struct {
+	Name   string   // as a policy writes it: "@files"
+	Why    string   // who needs it, or why it is refused
+	Base   bool     // part of the strict base
+	Closed bool     // no policy can open it
+	Calls  []string // the members
+}
+
+// FilterSets lists every set, those of the base first.
+func FilterSets() []FilterSet {
+	var sets []FilterSet
+	for _, s := range syscallSets() {
+		sets = append(sets, FilterSet{Name: s.name, Why: s.why, Base: s.base, Closed: s.closed, Calls: s.names()})
+	}
+	return sets
+}
+
 // syscallBase is the union of the sets with base set.
 const syscallBase = "@base"
 
