@@ -1,0 +1,1 @@
+"""A stand-in for Hermes: its process shape, not its intelligence."""
