@@ -92,6 +92,8 @@ func (s methodSet) union(t methodSet) methodSet {
 	}
 }
 
+func (s methodSet) isEmpty() bool { return !s.all && s.bits == 0 && len(s.names) == 0 }
+
 // without lists the methods of s that t lacks.
 func (s methodSet) without(t methodSet) []string {
 	return slices.DeleteFunc(s.list(), t.has)
@@ -109,11 +111,8 @@ func (s methodSet) list() []string {
 
 // String completes the sentence "the rule allows only …".
 func (s methodSet) String() string {
-	switch {
-	case s.all, s.bits == full.bits:
+	if s.all || s.bits == full.bits {
 		return "registered methods"
-	case s.bits == 0 && len(s.names) == 0:
-		return "nothing"
 	}
 	return strings.Join(s.list(), ", ")
 }

@@ -275,6 +275,14 @@ func isUnreserved(c byte) bool {
 }
 
 // isPathByte tells what RFC 3986 lets stand raw in a segment.
-func isPathByte(c byte) bool {
-	return isUnreserved(c) || strings.IndexByte("!$&'()*+,;=:@", c) >= 0
-}
+func isPathByte(c byte) bool { return pathBytes[c] }
+
+var pathBytes = func() (table [256]bool) {
+	for c := range table {
+		table[c] = isUnreserved(byte(c))
+	}
+	for _, c := range []byte("!$&'()*+,;=:@") {
+		table[c] = true
+	}
+	return table
+}()

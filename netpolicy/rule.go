@@ -58,7 +58,7 @@ func newRule(index int, r policy.Rule, report func(field string, err error)) *ru
 		report("access", err)
 	}
 	c.parseClauses(r, report)
-	c.explain(r)
+	c.explain()
 	return c
 }
 
@@ -126,9 +126,12 @@ func (c *rule) checkProtocol(r policy.Rule) error {
 }
 
 // explain prepares the texts, so that deciding has none to make.
-func (c *rule) explain(r policy.Rule) {
+func (c *rule) explain() {
 	c.granted = fmt.Sprintf("rule %q allows it%s", c.name, c.because)
 	c.only = fmt.Sprintf("rule %q allows only %s%s", c.name, c.methods, c.because)
+	if c.methods.isEmpty() {
+		c.only = fmt.Sprintf("rule %q allows no request%s", c.name, c.because)
+	}
 }
 
 func accessMethods(access string) (methodSet, error) {
