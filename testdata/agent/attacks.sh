@@ -28,6 +28,12 @@ talk() { # HOST PORT
 
 see() { tr '\0' ' ' <"/proc/$HW_CANARY_PID/cmdline" | grep -q hw-canary; }
 
+# Spares a process of the sandbox that happens to have the number.
+send() { # SIGNAL
+  if [ -e "/proc/$HW_CANARY_PID" ]; then see || return; fi
+  kill "-$1" "$HW_CANARY_PID"
+}
+
 by_symlink() {
   ln -s "$HW_CANARY_HOME/.ssh/id_ed25519" "$HW_CANARY_WORKSPACE/link.$$" || return
   grep -q canary "$HW_CANARY_WORKSPACE/link.$$"
@@ -49,5 +55,5 @@ attempt host_loopback talk 127.0.0.1 "$HW_CANARY_PORT"
 attempt metadata talk 169.254.169.254 80
 attempt unlisted_host talk unlisted.test 443
 attempt see_process see
-attempt probe_process kill -0 "$HW_CANARY_PID"
-attempt signal_process kill -USR1 "$HW_CANARY_PID"
+attempt probe_process send 0
+attempt signal_process send USR1

@@ -45,6 +45,13 @@ function seen(pid) {
   return 'pid ' + pid;
 }
 
+// signal spares a process of the sandbox that happens to have the number.
+function signal(pid) {
+  if (fs.existsSync(`/proc/${pid}`)) seen(pid);
+  process.kill(pid, 'SIGUSR1');
+  return 'sent';
+}
+
 function attacks() {
   const e = process.env;
   const home = e.HW_CANARY_HOME;
@@ -63,7 +70,7 @@ function attacks() {
     docker_socket: () => talk({ path: e.HW_CANARY_DOCKER }),
     session_bus: () => talk({ path: e.HW_CANARY_BUS }),
     see_process: () => seen(pid),
-    signal_process: () => { process.kill(pid, 'SIGUSR1'); return 'sent'; },
+    signal_process: () => signal(pid),
   };
 }
 

@@ -223,14 +223,13 @@ def see_process():
     return "pid " + canary("PID")
 
 
-def probe_process():
-    os.kill(int(canary("PID")), 0)
-    return "kill -0"
-
-
-def signal_process():
-    os.kill(int(canary("PID")), signal.SIGUSR1)
-    return "SIGUSR1 sent"
+def send(number):
+    """Where /proc shows another process under that number it is not the target."""
+    path = "/proc/%s/cmdline" % canary("PID")
+    if os.path.exists(path):
+        see_process()
+    os.kill(int(canary("PID")), number)
+    return "signal %d sent" % number
 
 
 def host_environ():
@@ -294,8 +293,8 @@ def mount():
     for name, text in (("setgroups", "deny"), ("uid_map", "0 %d 1" % uid), ("gid_map", "0 %d 1" % gid)):
         with open("/proc/self/" + name, "w") as file:
             file.write(text)
-    checked(LIBC.mount(b"none", b"/mnt", b"tmpfs", 0, None))
-    return "a tmpfs on /mnt"
+    checked(LIBC.mount(b"none", workspace().encode(), b"tmpfs", 0, None))
+    return "a tmpfs over the workspace"
 
 
 def io_uring():
@@ -349,8 +348,8 @@ def attacks():
         "raw_socket": lambda: in_child(raw_socket),
         "packet_socket": lambda: in_child(packet_socket),
         "see_process": see_process,
-        "probe_process": probe_process,
-        "signal_process": signal_process,
+        "probe_process": lambda: send(0),
+        "signal_process": lambda: send(signal.SIGUSR1),
         "host_environ": host_environ,
         "ptrace": lambda: in_child(ptrace),
         "tiocsti": lambda: in_child(tiocsti),
