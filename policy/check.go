@@ -39,7 +39,7 @@ func forms(name string) (form, bool) {
 		"cidr":        {check: checkCIDR},
 		"method":      {pattern: `^[A-Z][A-Z-]{0,31}$`, example: "upper case: GET"},
 		"url-path":    {pattern: `^/`, check: checkURLPath, example: `starts with "/": "/v1/*"`},
-		"query":       {check: checkGlob},
+		"query":       {},
 		"publish":     {pattern: `^(.+:)?[0-9]+:[0-9]+$`, check: checkPublish, example: `"[ADDR:]HOST:PORT", e.g. "127.0.0.1:8080:80"`},
 		"host-port":   {pattern: `^.+:[0-9]+$`, check: checkHostPort, example: "host:port"},
 		"url":         {pattern: `^[A-Z]+ https?://`, check: checkURL, example: `a method and an absolute URL: "GET https://example.org/"`},

@@ -16,7 +16,9 @@ type layer struct {
 	pol  Policy
 	// where holds the position of every value, by path ("network.rules[2].host").
 	// A path that is missing was not written.
-	where    map[string]Pos
+	where map[string]Pos
+	// lost holds the paths whose values were refused while parsing.
+	lost     map[string]bool
 	problems Problems
 }
 
@@ -40,7 +42,7 @@ func (l *layer) add(pos Pos, path, what, hint string) {
 
 // decodeFile reads one policy file. Its mistakes are in problems.
 func decodeFile(name, file string, data []byte) *layer {
-	l := &layer{source: Source{Name: name, Digest: digest(data)}, file: file, where: map[string]Pos{}}
+	l := &layer{source: Source{Name: name, Digest: digest(data)}, file: file, where: map[string]Pos{}, lost: map[string]bool{}}
 	root, ps := parse(file, data)
 	l.problems = ps
 	if root == nil {
@@ -56,7 +58,7 @@ func decodeFile(name, file string, data []byte) *layer {
 
 func (l *layer) checkVersion(root *node) {
 	const hint = `the file starts with "version: 1"`
-	if !l.has("version") && !slices.ContainsFunc(l.problems, func(p Problem) bool { return p.Path == "version" }) {
+	if !l.has("version") && !l.refused("version") {
 		l.add(root.pos, "version", "missing", hint)
 	} else if l.has("version") && l.pol.Version != Version {
 		l.add(l.at("version"), "version", fmt.Sprintf("this program reads version %d, not %d", Version, l.pol.Version), hint)
@@ -67,10 +69,15 @@ func (l *layer) checkVersion(root *node) {
 // max and is constraints hold for the value or for each item of a list.
 func (l *layer) decode(n *node, v reflect.Value, path string, tag reflect.StructTag) {
 	if n == nil {
+		l.lost[path] = true
 		return
 	}
 	if n.kind == scalarNode && n.plain && n.tag == "null" {
-		l.add(n.pos, path, "has no value", "remove the key to inherit, or write [] or {} for nothing")
+		hint := "remove the key to inherit, or write [] or {} for nothing"
+		if n.value == "~" {
+			hint = `quote the home directory: "~"`
+		}
+		l.add(n.pos, path, "has no value", hint)
 		return
 	}
 	before := len(l.problems)
@@ -153,7 +160,7 @@ func (l *layer) entries(n *node, path string) func(func(*node, *node) bool) {
 		seen := map[string]Pos{}
 		for i := 0; i+1 < len(n.kids); i += 2 {
 			key, val := n.kids[i], n.kids[i+1]
-			if key.kind == scalarNode && key.tag == "merge" {
+			if key == nil || key.tag == "merge" {
 				continue // reported while parsing
 			}
 			if what, hint := ambiguous(key); key.kind != scalarNode || what != "" {

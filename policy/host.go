@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"golang.org/x/net/idna"
 )
 
 // checkHost holds the normal form of a host in a rule: a name in small ASCII
@@ -30,8 +32,7 @@ func checkHost(s string) (what, hint string) {
 	return what, hint
 }
 
-// checkWildSuffix refuses wildcards over an address or over a whole top-level
-// domain: the second is "any" by another name.
+// checkWildSuffix refuses wildcards over an address.
 func checkWildSuffix(s, rest string) (what, hint string) {
 	if _, err := netip.ParseAddr(rest); err == nil {
 		return fmt.Sprintf("%q: an address has no wildcard", s), `allow a range with "network.private" and list the addresses as hosts`
@@ -101,7 +102,29 @@ func normalHost(s string) string {
 		}
 		return r
 	}, s)
-	return strings.TrimSuffix(s, ".")
+	return asciiHost(strings.TrimSuffix(s, "."))
+}
+
+// asciiHost gives the ASCII form of an international name. What maps to an
+// address (full-width digits do) was no name.
+func asciiHost(s string) string {
+	ascii, err := idna.Lookup.ToASCII(s)
+	if err != nil || isASCII(s) {
+		return s
+	}
+	if _, err := netip.ParseAddr(ascii); err == nil {
+		return s
+	}
+	return ascii
+}
+
+func isASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] > 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 func checkLabel(s, label string) (what, hint string) {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
 )
@@ -15,8 +13,9 @@ func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
 	j := judging{policy: p, homes: o.homes()}
 	j.homeMismatch(o)
 	j.grants()
-	j.tlsModes()
-	j.auditFile()
+	if len(j.problems) == 0 {
+		j.auditFile()
+	}
 	return j.problems, j.warnings
 }
 
@@ -110,59 +109,6 @@ func resolve(path string) string {
 		rest = filepath.Join(filepath.Base(dir), rest)
 		dir = filepath.Dir(dir)
 	}
-}
-
-// tlsModes refuses two rules that want the same connection passed through and
-// inspected: the second cannot be kept.
-func (j *judging) tlsModes() {
-	type key struct {
-		host string
-		port int
-	}
-	pass, inspect := map[key]Rule{}, map[key]Rule{}
-	for _, r := range j.policy.Network.Rules {
-		for _, host := range r.hosts() {
-			for _, port := range r.Ports {
-				k := key{host, port}
-				switch {
-				case r.TLS == TLSPass:
-					pass[k] = r
-				case r.Inspected():
-					inspect[k] = r
-				}
-			}
-		}
-	}
-	reported := map[string]bool{}
-	for k, r := range inspect {
-		other, both := pass[k]
-		if id := r.Name + " " + other.Name; both && !reported[id] {
-			reported[id] = true
-			j.refuse(r.Pos, "network.rules", fmt.Sprintf("the rule %q inspects %s:%d, which the rule %q (%v) passes through", r.Name, k.host, k.port, other.Name, other.Pos),
-				"give both rules the same tls mode")
-		}
-	}
-	slices.SortFunc(j.problems, func(a, b Problem) int { return strings.Compare(a.Error(), b.Error()) })
-}
-
-// Inspected tells whether a rule needs to see requests inside TLS.
-func (r Rule) Inspected() bool {
-	return r.TLS == TLSInspect || r.Access != "" || r.AllowSet || len(r.Allow) > 0 || len(r.Deny) > 0
-}
-
-// hosts lists what the rule matches; "" stands for any.
-func (r Rule) hosts() []string {
-	if r.Any {
-		return []string{""}
-	}
-	if len(r.Hosts) == 0 {
-		return []string{r.Host}
-	}
-	var hs []string
-	for _, h := range r.Hosts {
-		hs = append(hs, h.Text)
-	}
-	return hs
 }
 
 // auditFile keeps the record outside of everything that is visible inside.

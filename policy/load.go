@@ -177,7 +177,7 @@ func (ld *loader) readOverlays(ws Path) error {
 	}
 	// Named with --policy, the file is the user's own choice.
 	if ok && (ld.main.id == nil || !os.SameFile(ld.main.id, project.id)) {
-		ld.project = ld.overlay(project, "a project's file only tightens the policy that is in force")
+		ld.project = ld.overlay(project, "a project's file only tightens the policy that is in force", "extends", "workspace.path")
 	}
 	ld.flags = ld.o.Flags.layer()
 	if ld.o.FloorPath == "" {
@@ -185,15 +185,16 @@ func (ld *loader) readOverlays(ws Path) error {
 	}
 	floor, ok, err := readFloor(ld.o.FloorPath)
 	if ok {
-		ld.floor = ld.overlay(floor, "the floor applies to every policy")
+		ld.floor = ld.overlay(floor, "the floor applies to every policy", "extends", "workspace.path", "network.remove")
 	}
 	return err
 }
 
-// overlay decodes a layer that builds on nothing of its own.
-func (ld *loader) overlay(t text, hint string) *layer {
+// overlay decodes a layer that builds on nothing of its own; some keys make no
+// sense in one.
+func (ld *loader) overlay(t text, hint string, refused ...string) *layer {
 	l := decodeFile(t.name, t.label, t.data)
-	for _, key := range []string{"extends", "workspace.path"} {
+	for _, key := range refused {
 		if l.has(key) {
 			l.add(l.at(key), key, "has no meaning in this file", hint)
 		}

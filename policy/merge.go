@@ -16,10 +16,11 @@ func merge(base Policy, l *layer, labels bool) (Policy, Problems) {
 	}
 	next := base
 	next.Network.Rules = m.remove(base.Network.Rules)
+	inherited := len(next.Network.Rules)
 	m.structs(reflect.ValueOf(&next).Elem(), reflect.ValueOf(l.pol), "")
 	next.Network.Remove = nil
 	next.Where = m.where
-	m.sameNames(next.Network.Rules)
+	m.sameNames(next.Network.Rules, inherited)
 	return next, m.problems
 }
 
@@ -118,10 +119,10 @@ func (m *merger) remove(rules []Rule) []Rule {
 
 // sameNames refuses a rule that takes the name of an inherited one: a denial
 // names its rule, and must name one.
-func (m *merger) sameNames(rules []Rule) {
+func (m *merger) sameNames(rules []Rule, inherited int) {
 	first := map[string]Rule{}
-	for _, r := range rules {
-		if old, dup := first[r.Name]; dup && old.Pos.File != r.Pos.File {
+	for i, r := range rules {
+		if old, dup := first[r.Name]; dup && i >= inherited {
 			m.problems = append(m.problems, Problem{Pos: r.Pos, Path: "network.rules",
 				What: fmt.Sprintf("the name %q is taken by %v", r.Name, old.Pos),
 				Hint: fmt.Sprintf("choose another name, or drop the inherited rule with remove: [%s]", r.Name)})

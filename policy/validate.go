@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
+	"strings"
 )
 
 // validate checks what one value alone cannot tell: fields of one entry that
@@ -29,14 +31,24 @@ func (l *layer) validate() {
 	for i, a := range l.pol.Assert {
 		l.validateAssertion(fmt.Sprintf("assert[%d]", i), a)
 	}
+	for i := range l.pol.Network.Deny {
+		l.validatePorts(fmt.Sprintf("network.deny[%d].ports", i))
+	}
 	l.validatePrivate()
+}
+
+// validatePorts refuses an empty list, which looks like "all" and means none.
+func (l *layer) validatePorts(path string) {
+	if l.has(path) && !l.has(path+"[0]") && !l.refusedBelow(path) {
+		l.add(l.at(path), path, "is empty, so it matches nothing", "list ports, or remove the key")
+	}
 }
 
 func (l *layer) validateRule(path string, r Rule) {
 	l.validateHosts(path, r)
 	inspected := r.Access != "" || len(r.Allow) > 0 || len(r.Deny) > 0
 	switch {
-	case r.Protocol == ProtocolTCP && len(r.Ports) == 0:
+	case r.Protocol == ProtocolTCP && len(r.Ports) == 0 && !l.has(path+".ports"):
 		l.add(l.at(path), path+".ports", "missing", "a tcp rule lists its ports: ports: [22]")
 	case r.Protocol == ProtocolTCP && (inspected || l.has(path+".allow")):
 		l.add(l.at(path), path, "a tcp rule cannot have methods, paths or access", "remove them, or use protocol: http")
@@ -46,9 +58,7 @@ func (l *layer) validateRule(path string, r Rule) {
 		l.add(l.at(path+".tls"), path+".tls", "pass hides methods and paths, but the rule has some",
 			"remove tls: the rule is then inspected")
 	}
-	if l.has(path+".ports") && len(r.Ports) == 0 {
-		l.add(l.at(path+".ports"), path+".ports", "is empty, so the rule matches nothing", "list ports, or remove the key")
-	}
+	l.validatePorts(path + ".ports")
 	for i, m := range append(append([]Match{}, r.Allow...), r.Deny...) {
 		key, j := ".allow", i
 		if i >= len(r.Allow) {
@@ -78,7 +88,11 @@ func (l *layer) validateHosts(path string, r Rule) {
 	}
 }
 
+// refused tells whether a value is there but was reported.
 func (l *layer) refused(path string) bool {
+	if l.lost[path] {
+		return true
+	}
 	for _, p := range l.problems {
 		if p.Path == path {
 			return true
@@ -102,12 +116,12 @@ func (l *layer) validateMatch(path string, m Match) {
 }
 
 func (l *layer) refusedBelow(path string) bool {
-	for _, p := range l.problems {
-		if len(p.Path) >= len(path) && p.Path[:len(path)] == path {
+	for p := range l.lost {
+		if strings.HasPrefix(p, path) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(l.problems, func(p Problem) bool { return strings.HasPrefix(p.Path, path) })
 }
 
 func (l *layer) validateAssertion(path string, a Assertion) {
@@ -139,6 +153,7 @@ func (l *layer) validateAssertion(path string, a Assertion) {
 func (l *layer) validatePrivate() {
 	for i, r := range l.pol.Network.Private {
 		path := fmt.Sprintf("network.private[%d].cidr", i)
+		l.validatePorts(fmt.Sprintf("network.private[%d].ports", i))
 		p, err := parseRange(r.CIDR)
 		if err != nil {
 			continue // reported by its form

@@ -80,8 +80,8 @@ func (c *converter) add(p Pos, what, hint string) {
 	c.problems = append(c.problems, Problem{Pos: p, What: what, Hint: hint})
 }
 
-// convert walks one node. What is refused is reported and left out as a null
-// with a position, so that the walk can go on.
+// convert walks one node. What is refused is reported and left out as nil, so
+// that the walk can go on.
 func (c *converter) convert(n *yaml.Node) *node {
 	pos := Pos{c.file, n.Line, n.Column}
 	if n.Kind == yaml.DocumentNode {
@@ -91,7 +91,9 @@ func (c *converter) convert(n *yaml.Node) *node {
 		}
 		return c.convert(n.Content[0])
 	}
-	c.refuse(n, pos)
+	if c.refuse(n, pos) {
+		return nil
+	}
 	out := &node{value: n.Value, tag: strings.TrimPrefix(n.Tag, "!!"), pos: pos}
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -109,18 +111,21 @@ func (c *converter) convert(n *yaml.Node) *node {
 
 // refuse reports anchors, aliases, merge keys and tags: each lets a reader and
 // the decoder see two different policies.
-func (c *converter) refuse(n *yaml.Node, pos Pos) {
+func (c *converter) refuse(n *yaml.Node, pos Pos) (lost bool) {
 	if n.Anchor != "" {
 		c.add(pos, fmt.Sprintf("anchor %q is not allowed", "&"+n.Anchor), "write the value out in each place")
 	}
 	switch {
 	case n.Kind == yaml.AliasNode:
 		c.add(pos, fmt.Sprintf("alias %q is not allowed", "*"+n.Value), starHint)
+		return true
 	case n.Tag == "!!merge":
 		c.add(pos, "merge keys are not allowed", `use "extends" to build on another policy`)
 	case n.Style&yaml.TaggedStyle != 0 || n.Tag == "!":
 		c.add(pos, fmt.Sprintf("tag %q is not allowed", n.Tag), "quote the value to make it a string")
+		return true
 	}
+	return false
 }
 
 // end refuses whatever follows the first document.
@@ -154,7 +159,8 @@ func syntaxProblem(file string, data []byte, err error) Problem {
 		what = one.ContextMsg + ": " + what
 		// An unclosed bracket or quote is found at the end of the file; where
 		// it was opened is what helps.
-		if one.ContextMark.Line > 0 {
+		open := strings.Contains(one.ContextMsg, "flow") || strings.Contains(one.ContextMsg, "quoted")
+		if open && one.ContextMark.Line > 0 {
 			mark = one.ContextMark
 		}
 	}
