@@ -123,12 +123,12 @@ func (s *Server) accept(ctx context.Context, c net.Conn) {
 	}
 	s.wg.Go(func() {
 		defer s.open.Add(-1)
-		defer s.recovered("connection")
 		stop, err := s.track(ctx, c)
 		if err != nil {
 			return
 		}
 		defer stop()
+		defer s.recovered("connection")
 		s.handle(ctx, c)
 	})
 }
