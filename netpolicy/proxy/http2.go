@@ -116,21 +116,21 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 			refused = malformed(e.status, e.reason)
 		}
 		s.record(refused.event(audit.KindRequest, f))
-		answerHTTP2(w, refused)
+		s.answerHTTP2(w, r.Body, refused)
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	out, refused := s.judge(ctx, f, in)
 	if refused != nil {
-		answerHTTP2(w, refused)
+		s.answerHTTP2(w, r.Body, refused)
 		return
 	}
 	idle := time.AfterFunc(s.limits.Idle, cancel)
 	defer idle.Stop()
 	resp, refused := s.exchange(f, out)
 	if refused != nil {
-		answerHTTP2(w, refused)
+		s.answerHTTP2(w, r.Body, refused)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -140,7 +140,8 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 }
 
 // readHTTP2 checks what net/http lets through: methods with spaces, absolute
-// paths, a missing authority, and a Host field beside it.
+// paths, a missing authority, and a Host field beside it. net/http hides
+// :scheme; nothing is decided by it, the connection says what it is.
 func readHTTP2(r *http.Request) (*request, error) {
 	_, hasHost := r.Header["Host"]
 	switch {
@@ -148,8 +149,6 @@ func readHTTP2(r *http.Request) (*request, error) {
 		return nil, checkConnect(r.Host)
 	case !isTokenString(r.Method) || len(r.Method) > longestMethod:
 		return nil, badHead(":method is not a token")
-	case r.TLS == nil:
-		return nil, badHead(":scheme is not https")
 	case r.Host == "":
 		return nil, badHead("no :authority")
 	case hasHost:
@@ -179,7 +178,7 @@ func readHTTP2(r *http.Request) (*request, error) {
 		length: r.ContentLength, trailer: r.Trailer, upgrade: upgrade}, nil
 }
 
-func answerHTTP2(w http.ResponseWriter, r *refusal) {
+func (s *Server) answerHTTP2(w http.ResponseWriter, rest io.Reader, r *refusal) {
 	b := r.body()
 	for name, values := range r.header() {
 		w.Header()[name] = values
@@ -190,6 +189,12 @@ func answerHTTP2(w http.ResponseWriter, r *refusal) {
 	}
 	w.WriteHeader(r.status)
 	_, _ = w.Write(b)
+	// A stream that is reset while it uploads makes some clients forget the
+	// answer, so let them finish, within bounds.
+	control := http.NewResponseController(w)
+	if control.Flush() == nil && control.SetReadDeadline(time.Now().Add(s.limits.Linger)) == nil {
+		_, _ = io.CopyN(io.Discard, rest, lingerBytes)
+	}
 }
 
 // respondHTTP2 writes the server's answer, each piece as it comes.
