@@ -133,6 +133,7 @@ func (l *layer) want(n *node, k kind, path string) bool {
 }
 
 func (l *layer) decodeList(n *node, v reflect.Value, path string, tag reflect.StructTag) {
+	l.wantSome(n, path, tag)
 	v.Set(reflect.MakeSlice(v.Type(), len(n.kids), len(n.kids)))
 	for i, k := range n.kids {
 		l.decode(k, v.Index(i), path+"["+strconv.Itoa(i)+"]", tag)
@@ -140,6 +141,7 @@ func (l *layer) decodeList(n *node, v reflect.Value, path string, tag reflect.St
 }
 
 func (l *layer) decodeMap(n *node, v reflect.Value, path string, tag reflect.StructTag) {
+	l.wantSome(n, path, tag)
 	v.Set(reflect.MakeMap(v.Type()))
 	for key, val := range l.entries(n, path) {
 		p := join(path, key.value)
@@ -150,6 +152,14 @@ func (l *layer) decodeMap(n *node, v reflect.Value, path string, tag reflect.Str
 		item := reflect.New(v.Type().Elem()).Elem()
 		l.decode(val, item, p, tag)
 		v.SetMapIndex(reflect.ValueOf(key.value), item)
+	}
+}
+
+// wantSome refuses an empty list where it would match nothing, although an
+// absent one matches everything: the two look too much alike.
+func (l *layer) wantSome(n *node, path string, tag reflect.StructTag) {
+	if tag.Get("nonempty") != "" && len(n.kids) == 0 {
+		l.add(n.pos, path, "is empty, so it matches nothing", "list what it matches, or remove the key")
 	}
 }
 

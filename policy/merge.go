@@ -38,7 +38,7 @@ func (m *merger) add(path, what, hint string) {
 func (m *merger) structs(dst, src reflect.Value, path string) {
 	for _, f := range fieldsOf(dst.Type()) {
 		p := join(path, f.key)
-		if !m.layer.has(p) || f.tag.Get("tighten") == "label" && !m.labels {
+		if !m.layer.has(p) || isLabel(f) && !m.labels {
 			continue
 		}
 		m.where[p] = m.layer.where[p]
@@ -46,7 +46,7 @@ func (m *merger) structs(dst, src reflect.Value, path string) {
 		switch {
 		case s.Kind() == reflect.Struct && s.Type() != reflect.TypeFor[Path]():
 			m.structs(d, s, p)
-		case s.Kind() == reflect.Slice && f.tag.Get("tighten") != "label":
+		case s.Kind() == reflect.Slice && !isLabel(f):
 			m.list(d, s, p, f.tag.Get("tighten") == "superset")
 		case s.Kind() == reflect.Map:
 			m.maps(d, s)
@@ -54,6 +54,12 @@ func (m *merger) structs(dst, src reflect.Value, path string) {
 			d.Set(s)
 		}
 	}
+}
+
+// isLabel tells whether a field describes the policy rather than the sandbox.
+func isLabel(f field) bool {
+	rule := f.tag.Get("tighten")
+	return rule == "label" || rule == "absent"
 }
 
 // list appends to a list of its own, so that no two policies share memory.

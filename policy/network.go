@@ -52,12 +52,12 @@ type Rule struct {
 	// Host is a host name, "*.example.org" (one label; not the apex),
 	// "**.example.org" (any depth), or an IP literal. Absent with any: true.
 	Host string `yaml:"host" json:"host,omitzero" is:"host"`
-	// Hosts lists several hosts for one rule; Host and Hosts exclude each other.
-	Hosts []Name `yaml:"hosts" json:"hosts,omitzero" is:"host"`
+	// Hosts lists several hosts for one rule; "host" and "hosts" exclude each other.
+	Hosts []Name `yaml:"hosts" json:"hosts,omitzero" is:"host" nonempty:"true"`
 	// Any matches every host. It must be spelt out; "*" is refused.
 	Any bool `yaml:"any" json:"any,omitzero"`
 	// Ports defaults to [80, 443] for http; a tcp rule must list its ports.
-	Ports []int `yaml:"ports" json:"ports,omitzero" min:"1" max:"65535"`
+	Ports []int `yaml:"ports" json:"ports,omitzero" min:"1" max:"65535" nonempty:"true"`
 	// Protocol is http (the default) or tcp.
 	Protocol Protocol `yaml:"protocol" json:"protocol,omitzero" enum:"http,tcp"`
 	// TLS is pass or inspect; absent means inferred.
@@ -65,8 +65,8 @@ type Rule struct {
 	// Access is a shorthand: read-only is GET, HEAD and OPTIONS; read-write adds
 	// POST, PUT and PATCH; full is every method. It makes the rule inspected.
 	Access string `yaml:"access" json:"access,omitzero" enum:"read-only,read-write,full"`
-	// Allow lists what is allowed; absent means everything that Access and TLS
-	// leave, an empty list means nothing.
+	// Allow lists what is allowed; absent means everything that "access" and
+	// "tls" leave, an empty list means nothing.
 	Allow []Match `yaml:"allow" json:"allow,omitzero"`
 	// Deny lists what is denied all the same.
 	Deny []Match `yaml:"deny" json:"deny,omitzero"`
@@ -84,11 +84,11 @@ type Rule struct {
 // Match is one clause of a rule. Every field that is present must match.
 type Match struct {
 	// Methods lists HTTP methods in upper case. Absent: any.
-	Methods []string `yaml:"methods" json:"methods,omitzero" is:"method"`
+	Methods []string `yaml:"methods" json:"methods,omitzero" is:"method" nonempty:"true"`
 	// Paths lists path patterns: "/v1/*", "/repos/**". Absent: any.
-	Paths []string `yaml:"paths" json:"paths,omitzero" is:"url-path"`
+	Paths []string `yaml:"paths" json:"paths,omitzero" is:"url-path" nonempty:"true"`
 	// Query lists parameters and the pattern each of their values must match.
-	Query map[string]string `yaml:"query" json:"query,omitzero" is:"query"`
+	Query map[string]string `yaml:"query" json:"query,omitzero" is:"query" nonempty:"true"`
 	Pos   Pos               `yaml:"-" json:"pos,omitzero"`
 }
 
@@ -97,7 +97,7 @@ type HostRule struct {
 	// Host is as in a rule.
 	Host string `yaml:"host" json:"host,omitzero" is:"host" required:"true"`
 	// Ports limits it to ports; absent means all.
-	Ports []int `yaml:"ports" json:"ports,omitzero" min:"1" max:"65535"`
+	Ports []int `yaml:"ports" json:"ports,omitzero" min:"1" max:"65535" nonempty:"true"`
 	// Reason is shown to the agent and the operator.
 	Reason string `yaml:"reason" json:"reason,omitzero"`
 	Pos    Pos    `yaml:"-" json:"pos,omitzero"`
@@ -108,7 +108,7 @@ type PrivateRange struct {
 	// CIDR is the range ("10.1.2.0/24") or one address.
 	CIDR string `yaml:"cidr" json:"cidr,omitzero" is:"cidr" required:"true"`
 	// Ports limits it to ports; absent means all.
-	Ports []int `yaml:"ports" json:"ports,omitzero" min:"1" max:"65535"`
+	Ports []int `yaml:"ports" json:"ports,omitzero" min:"1" max:"65535" nonempty:"true"`
 	// Reason says why. Required.
 	Reason string `yaml:"reason" json:"reason,omitzero" required:"true"`
 	Pos    Pos    `yaml:"-" json:"pos,omitzero"`

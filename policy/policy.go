@@ -21,7 +21,7 @@ type Policy struct {
 	// Extends names the policies this one builds on, in order: "builtin:NAME",
 	// or a path relative to this file. Absent means [builtin:strict]; an empty
 	// list means nothing is inherited.
-	Extends []string `yaml:"extends" json:"extends,omitzero" is:"extends" tighten:"label"`
+	Extends []string `yaml:"extends" json:"extends,omitzero" is:"extends" tighten:"absent"`
 	// Require says which protections must be enforced.
 	Require Require `yaml:"require" json:"require,omitzero"`
 	// Workspace is the directory the agent works in.
@@ -102,7 +102,7 @@ const (
 // Workspace is the directory the agent works in.
 type Workspace struct {
 	// Path is the directory; "." is the directory hermes-wrap was started in.
-	Path Path `yaml:"path" json:"path,omitzero" is:"no-glob" tighten:"fixed"`
+	Path Path `yaml:"path" json:"path,omitzero" is:"no-glob" tighten:"absent"`
 	// Access is none, read or write.
 	Access Access `yaml:"access" json:"access,omitzero" enum:"none,read,write" tighten:"lower"`
 	// Exec lets programs that lie in the workspace be executed.
@@ -240,7 +240,7 @@ type Audit struct {
 
 // Assertion is one test of the policy: what must be allowed or denied.
 type Assertion struct {
-	// Allow is what must be allowed. Exactly one of Allow and Deny.
+	// Allow is what must be allowed. Exactly one of "allow" and "deny".
 	Allow *Probe `yaml:"allow" json:"allow,omitzero"`
 	// Deny is what must be denied.
 	Deny *Probe `yaml:"deny" json:"deny,omitzero"`

@@ -87,6 +87,9 @@ func setScalar(n *node, v reflect.Value, tag reflect.StructTag) (what, hint stri
 	switch v.Interface().(type) {
 	case Path:
 		v.Set(reflect.ValueOf(Path{Text: n.value, Pos: n.pos}))
+		if n.value == "" {
+			return "the path is empty", "write an absolute path"
+		}
 		return textValue(n)
 	case Name:
 		v.Set(reflect.ValueOf(Name{Text: n.value, Pos: n.pos}))

@@ -44,7 +44,7 @@ func (w *widening) structs(a, b reflect.Value, path string) {
 
 func (w *widening) field(rule string, f field, x, y reflect.Value, path string) {
 	switch rule {
-	case "label":
+	case "label", "absent":
 	case "subset":
 		w.subset(x, y, path)
 	case "superset":

@@ -31,17 +31,7 @@ func (l *layer) validate() {
 	for i, a := range l.pol.Assert {
 		l.validateAssertion(fmt.Sprintf("assert[%d]", i), a)
 	}
-	for i := range l.pol.Network.Deny {
-		l.validatePorts(fmt.Sprintf("network.deny[%d].ports", i))
-	}
 	l.validatePrivate()
-}
-
-// validatePorts refuses an empty list, which looks like "all" and means none.
-func (l *layer) validatePorts(path string) {
-	if l.has(path) && !l.has(path+"[0]") && !l.refusedBelow(path) {
-		l.add(l.at(path), path, "is empty, so it matches nothing", "list ports, or remove the key")
-	}
 }
 
 func (l *layer) validateRule(path string, r Rule) {
@@ -58,7 +48,6 @@ func (l *layer) validateRule(path string, r Rule) {
 		l.add(l.at(path+".tls"), path+".tls", "pass hides methods and paths, but the rule has some",
 			"remove tls: the rule is then inspected")
 	}
-	l.validatePorts(path + ".ports")
 	for i, m := range append(append([]Match{}, r.Allow...), r.Deny...) {
 		key, j := ".allow", i
 		if i >= len(r.Allow) {
@@ -83,8 +72,6 @@ func (l *layer) validateHosts(path string, r Rule) {
 		l.add(l.at(path), path, `"host", "hosts" and "any" exclude each other`, "keep one of them")
 	case l.has(path+".any") && !r.Any:
 		l.add(l.at(path+".any"), path+".any", "false has no meaning here", "remove it and write a host")
-	case l.has(path+".hosts") && len(r.Hosts) == 0:
-		l.add(l.at(path+".hosts"), path+".hosts", "is empty, so the rule matches nothing", "list hosts, or remove the rule")
 	}
 }
 
@@ -101,17 +88,10 @@ func (l *layer) refused(path string) bool {
 	return false
 }
 
-// validateMatch refuses clauses that match nothing or everything by mistake:
-// an empty list and an empty clause look alike and mean the opposite.
+// validateMatch refuses an empty clause, which would match everything.
 func (l *layer) validateMatch(path string, m Match) {
 	if m.Methods == nil && m.Paths == nil && m.Query == nil && !l.refusedBelow(path) {
 		l.add(l.at(path), path, "is empty", "write methods, paths or query")
-	}
-	for _, f := range fieldsOf(reflect.TypeFor[Match]()) {
-		v := reflect.ValueOf(m).Field(f.index)
-		if key := path + "." + f.key; l.has(key) && v.Len() == 0 && !l.refusedBelow(key) {
-			l.add(l.at(key), key, "is empty, so the clause matches nothing", "remove the key to match any")
-		}
 	}
 }
 
@@ -153,7 +133,6 @@ func (l *layer) validateAssertion(path string, a Assertion) {
 func (l *layer) validatePrivate() {
 	for i, r := range l.pol.Network.Private {
 		path := fmt.Sprintf("network.private[%d].cidr", i)
-		l.validatePorts(fmt.Sprintf("network.private[%d].ports", i))
 		p, err := parseRange(r.CIDR)
 		if err != nil {
 			continue // reported by its form
