@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
@@ -63,14 +65,8 @@ func (c *clause) allows(r *Request) bool {
 	}
 	for i := range c.query {
 		q := &c.query[i]
-		values := r.Query[q.name]
-		if len(values) == 0 {
+		if matched, other := q.count(r.Query); len(r.Query[q.name]) == 0 || matched == 0 || other > 0 {
 			return false
-		}
-		for _, v := range values {
-			if !q.value.match(v, false) {
-				return false
-			}
 		}
 	}
 	return true
@@ -83,16 +79,29 @@ func (c *clause) denies(r *Request) bool {
 		return false
 	}
 	for i := range c.query {
-		q := &c.query[i]
-		found := false
-		for _, v := range r.Query[q.name] {
-			found = found || q.value.match(v, false)
-		}
-		if !found {
+		if matched, _ := c.query[i].count(r.Query); matched == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// count gives how many values of the parameter match and how many do not. Some
+// servers do not tell parameters apart by case, so all spellings count.
+func (q *queryGlob) count(query url.Values) (matched, other int) {
+	for name, values := range query {
+		if !strings.EqualFold(name, q.name) {
+			continue
+		}
+		for _, v := range values {
+			if q.value.match(v, false) {
+				matched++
+			} else {
+				other++
+			}
+		}
+	}
+	return matched, other
 }
 
 func (c *clause) hasPath(path string) bool {

@@ -73,9 +73,11 @@ type Decision struct {
 
 // Request is one HTTP request, already parsed.
 type Request struct {
-	Host   Host
-	Port   uint16
-	TLS    bool
+	Host Host
+	Port uint16
+	// TLS tells that the request came over TLS. No rule judges by it.
+	TLS bool
+	// Method is case-sensitive: "get" is not GET.
 	Method string
 	// Path is in the form that CanonicalPath gives; any other is denied.
 	Path string

@@ -155,6 +155,9 @@ func TestRequest(t *testing.T) {
 		{"duplicate, bad one first", "GET", "api.test/info/refs?service=git-receive-pack&service=git-upload-pack", Deny, ""},
 		{"duplicate, escaped name", "GET", "api.test/info/refs?service=git-upload-pack&%73ervice=x", Deny, ""},
 		{"case of the name", "GET", "api.test/info/refs?Service=git-upload-pack", Deny, ""},
+		{"duplicate in another case", "GET", "api.test/info/refs?service=git-upload-pack&SERVICE=x", Deny, ""},
+		{"same value in another case", "GET", "api.test/info/refs?service=git-upload-pack&SERVICE=git-upload-pack", Allow, ""},
+		{"denied query in another case", "POST", "api.test/v1/a?_Method=DELETE", Deny, `rule "api" denies`},
 		{"path in the query", "GET", "api.test/public/x?y=/../v1/admin", Allow, ""},
 		{"denied query", "POST", "api.test/v1/a?_method=DELETE", Deny, `rule "api" denies`},
 		{"denied query among others", "POST", "api.test/v1/a?a=1&_method=", Deny, `rule "api" denies`},
@@ -189,6 +192,41 @@ func request(t testing.TB, method, url string) Request {
 		t.Fatal(err)
 	}
 	return Request{Host: mustHost(t, host), Port: 443, TLS: true, Method: method, Path: path, Query: q}
+}
+
+// A tcp rule lets bytes through and says nothing about requests.
+func TestTCPRuleAllowsNoRequest(t *testing.T) {
+	e := mustCompile(t, example())
+	r := request(t, "GET", "git.test/")
+	r.Port = 22
+	if got := e.Connection(r.Host, r.Port); got.Verdict != Allow {
+		t.Fatalf("control: the connection: got %v, want allow", got.Verdict)
+	}
+	if got := e.Request(r); got.Verdict != Deny {
+		t.Errorf("the request: got %v (%s), want deny", got.Verdict, got.Reason)
+	}
+}
+
+// A grant opens the address that is dialled, not another one that leads there.
+func TestPrivateGrantIsLiteral(t *testing.T) {
+	e := mustCompile(t, policy.Network{Private: []policy.PrivateRange{{CIDR: "10.0.0.0/8"}, {CIDR: "127.0.0.0/8"}}})
+	for _, tt := range []struct {
+		addr string
+		want Verdict
+	}{
+		{"10.0.0.5", Allow},
+		{"::ffff:10.0.0.5", Allow},
+		{"64:ff9b::10.0.0.5", Deny},
+		{"64:ff9b:1::10.0.0.5", Deny},
+		{"2002:a00:5::1", Deny},
+		{"::10.0.0.5", Deny},
+		{"::1", Deny},
+		{"192.168.0.1", Deny},
+	} {
+		if got := e.Address(netip.MustParseAddr(tt.addr), 80); got.Verdict != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.addr, got.Verdict, tt.want)
+		}
+	}
 }
 
 func TestRequestNeedsCanonicalPath(t *testing.T) {

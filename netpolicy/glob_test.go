@@ -123,6 +123,8 @@ func TestPathGlob(t *testing.T) {
 		{"/a%2A", "/ab", false, false},
 		{"/é", "/%C3%A9", true, true},
 		{"/*", "/%C3%A9", true, true},
+		{"/*A9", "/%C3%A9", false, false},
+		{"/*é", "/a%C3%A9%C3%A9", true, true},
 		{"/secret", "/secret%20", false, false},
 	}
 	for _, tt := range tests {

@@ -20,6 +20,7 @@ func TestCanonicalPath(t *testing.T) {
 		{"reserved stays raw", "/a;b+c:d@e,f=g", "/a;b+c:d@e,f=g"},
 		{"escaped space", "/secret%20", "/secret%20"},
 		{"UTF-8", "/%c3%a9t%C3%A9", "/%C3%A9t%C3%A9"},
+		{"second byte in lower case", "/%C3%a9", "/%C3%A9"},
 		{"four bytes", "/%F0%9F%A6%8A", "/%F0%9F%A6%8A"},
 		{"visible ASCII is escaped", `/a|b[c]{d}"<>^` + "`", "/a%7Cb%5Bc%5D%7Bd%7D%22%3C%3E%5E%60"},
 		{"escaped percent", "/100%25", "/100%25"},

@@ -55,7 +55,7 @@ func refRuleAllows(r policy.Rule, method, path string, query url.Values) bool {
 		queryOK := true
 		for name, pattern := range m.Query {
 			queryOK = queryOK && len(query[name]) > 0
-			for _, v := range query[name] {
+			for _, v := range refValues(query, name) {
 				queryOK = queryOK && refGlob(pattern, v)
 			}
 		}
@@ -76,11 +76,22 @@ func refDenyClause(m policy.Match, method, path string, query url.Values) bool {
 			refPath(refFilled(refSplit(p), false), refFilled(refSplit(path), true))
 	}
 	for name, pattern := range m.Query {
-		if !slices.ContainsFunc(query[name], func(v string) bool { return refGlob(pattern, v) }) {
+		if !slices.ContainsFunc(refValues(query, name), func(v string) bool { return refGlob(pattern, v) }) {
 			return false
 		}
 	}
 	return pathOK
+}
+
+// refValues gives the values of a parameter in any case.
+func refValues(query url.Values, name string) []string {
+	var all []string
+	for n, values := range query {
+		if strings.ToLower(n) == strings.ToLower(name) {
+			all = append(all, values...)
+		}
+	}
+	return all
 }
 
 func refDenied(n policy.Network, host string, port int) bool {
@@ -182,7 +193,7 @@ var (
 	genMethod      = rapid.SampledFrom([]string{"GET", "POST", "DELETE", "TRACE", "X-OWN", "OPTIONS", "PUT"})
 	genOwnMethod   = rapid.SampledFrom([]string{"GET", "POST", "DELETE", "X-OWN"})
 	genPort        = rapid.SampledFrom([]int{80, 443, 8080})
-	genQuery       = rapid.MapOfN(rapid.SampledFrom([]string{"p", "q"}), rapid.SliceOfN(rapid.SampledFrom([]string{"1", "12", ""}), 1, 2), 0, 2)
+	genQuery       = rapid.MapOfN(rapid.SampledFrom([]string{"p", "q", "P"}), rapid.SliceOfN(rapid.SampledFrom([]string{"1", "12", ""}), 1, 2), 0, 3)
 	genQueryGlob   = rapid.MapOfN(rapid.SampledFrom([]string{"p", "q"}), rapid.SampledFrom([]string{"1", "1*", "*"}), 1, 2)
 )
 
