@@ -22,13 +22,18 @@ func coversPath(f, p Path) bool {
 	return within(f, p.Abs) && within(f, resolve(p.Abs))
 }
 
+// within tells whether a path lies at or below a grant.
 func within(f Path, abs string) bool {
+	real := ""
+	if !f.Glob {
+		real = resolve(f.Abs)
+	}
 	for _, up := range ancestors(abs) {
 		if f.Glob {
 			if ok, err := doublestar.Match(f.Abs, up); ok && err == nil {
 				return true
 			}
-		} else if f.Abs == up || resolve(f.Abs) == up {
+		} else if f.Abs == up || real == up {
 			return true
 		}
 	}

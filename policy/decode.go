@@ -17,9 +17,14 @@ type layer struct {
 	// where holds the position of every value, by path ("network.rules[2].host").
 	// A path that is missing was not written.
 	where map[string]Pos
-	// lost holds the paths whose values were refused while parsing.
-	lost     map[string]bool
-	problems Problems
+	// bad holds the paths of refused values; around holds those and every path
+	// above them.
+	bad, around map[string]bool
+	problems    Problems
+}
+
+func newLayer(source Source, file string) *layer {
+	return &layer{source: source, file: file, where: map[string]Pos{}, bad: map[string]bool{}, around: map[string]bool{}}
 }
 
 // has tells whether the key was written.
@@ -31,18 +36,30 @@ func (l *layer) at(path string) Pos {
 		if p, ok := l.where[path]; ok {
 			return p
 		}
-		path = path[:max(strings.LastIndexAny(path, ".["), 0)]
+		path = above(path)
 	}
 	return Pos{l.file, 1, 1}
 }
 
+// above gives the path of the value that holds the one at path.
+func above(path string) string { return path[:max(strings.LastIndexAny(path, ".["), 0)] }
+
+// lose notes that there is a value at path, but none that can be used.
+func (l *layer) lose(path string) {
+	l.bad[path] = true
+	for ; path != "" && !l.around[path]; path = above(path) {
+		l.around[path] = true
+	}
+}
+
 func (l *layer) add(pos Pos, path, what, hint string) {
 	l.problems = append(l.problems, Problem{Pos: pos, Path: path, What: what, Hint: hint})
+	l.lose(path)
 }
 
 // decodeFile reads one policy file. Its mistakes are in problems.
 func decodeFile(name, file string, data []byte) *layer {
-	l := &layer{source: Source{Name: name, Digest: digest(data)}, file: file, where: map[string]Pos{}, lost: map[string]bool{}}
+	l := newLayer(Source{Name: name, Digest: digest(data)}, file)
 	root, ps := parse(file, data)
 	l.problems = ps
 	if root == nil {
@@ -69,7 +86,7 @@ func (l *layer) checkVersion(root *node) {
 // max and is constraints hold for the value or for each item of a list.
 func (l *layer) decode(n *node, v reflect.Value, path string, tag reflect.StructTag) {
 	if n == nil {
-		l.lost[path] = true
+		l.lose(path)
 		return
 	}
 	if n.kind == scalarNode && n.plain && n.tag == "null" {

@@ -8,7 +8,7 @@ import (
 
 // layer turns the flags into the last layer. Its positions name the flag.
 func (f Flags) layer() *layer {
-	l := &layer{source: Source{Name: "flags"}, file: "flags", where: map[string]Pos{}, lost: map[string]bool{}}
+	l := newLayer(Source{Name: "flags"}, "flags")
 	fs := &l.pol.Filesystem
 	fs.Read = l.flagPaths("--read", "filesystem.read", f.Read)
 	fs.Write = l.flagPaths("--write", "filesystem.write", f.Write)

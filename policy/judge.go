@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"github.com/bmatcuk/doublestar/v4"
 )
 
 // judge looks at a whole policy for what is almost surely a mistake.
@@ -71,29 +69,12 @@ func (j *judging) swallows(p Path) string {
 	for _, dir := range append([]string{"/"}, j.homes...) {
 		for _, d := range []string{dir, resolve(dir)} {
 			// A pattern that takes any name in a directory takes the directory.
-			if covers(p, d) || p.Glob && covers(p, filepath.Join(d, ".any-name")) {
+			if within(p, d) || p.Glob && within(p, filepath.Join(d, ".any-name")) {
 				return dir
 			}
 		}
 	}
 	return ""
-}
-
-// covers tells whether a path, as written or with its symlinks resolved, is
-// the directory or lies above it.
-func covers(p Path, dir string) bool {
-	for up := dir; ; up = filepath.Dir(up) {
-		if p.Glob {
-			if ok, err := doublestar.Match(p.Abs, up); ok || err != nil {
-				return true
-			}
-		} else if p.Abs == up || resolve(p.Abs) == up {
-			return true
-		}
-		if up == "/" || up == "." {
-			return false
-		}
-	}
 }
 
 // resolve follows the symlinks of a path as far as it exists.
@@ -119,7 +100,7 @@ func (j *judging) auditFile() {
 		return
 	}
 	for _, g := range j.policy.Granted() {
-		if covers(g, file.Abs) || covers(g, resolve(file.Abs)) {
+		if within(g, file.Abs) || within(g, resolve(file.Abs)) {
 			pos := file.Pos
 			if pos == (Pos{}) {
 				pos = g.Pos

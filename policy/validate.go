@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
-	"slices"
-	"strings"
 )
 
 // validate checks what one value alone cannot tell: fields of one entry that
@@ -76,17 +74,7 @@ func (l *layer) validateHosts(path string, r Rule) {
 }
 
 // refused tells whether a value is there but was reported.
-func (l *layer) refused(path string) bool {
-	if l.lost[path] {
-		return true
-	}
-	for _, p := range l.problems {
-		if p.Path == path {
-			return true
-		}
-	}
-	return false
-}
+func (l *layer) refused(path string) bool { return l.bad[path] }
 
 // validateMatch refuses an empty clause, which would match everything.
 func (l *layer) validateMatch(path string, m Match) {
@@ -95,14 +83,8 @@ func (l *layer) validateMatch(path string, m Match) {
 	}
 }
 
-func (l *layer) refusedBelow(path string) bool {
-	for p := range l.lost {
-		if strings.HasPrefix(p, path) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(l.problems, func(p Problem) bool { return strings.HasPrefix(p.Path, path) })
-}
+// refusedBelow tells whether something at or below a path was reported.
+func (l *layer) refusedBelow(path string) bool { return l.around[path] }
 
 func (l *layer) validateAssertion(path string, a Assertion) {
 	const hint = "write {allow: {read: PATH}} or {deny: {read: PATH}}"

@@ -1,0 +1,275 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// question is one thing that a policy may permit. The answers below are a
+// second, plain reading of a policy; they know nothing of layers.
+type question struct{ kind, what string }
+
+func questions() []question {
+	var qs []question
+	for _, p := range []string{"/a", "/a/b", "/a/b/c", "/d", "/d/e", "/ws", "/ws/x"} {
+		for _, kind := range []string{"read", "write", "exec"} {
+			qs = append(qs, question{kind, p})
+		}
+	}
+	for _, h := range []string{"a.org", "b.org", "x.b.org", "c.org"} {
+		qs = append(qs, question{"GET", h}, question{"POST", h}, question{"connect", h})
+	}
+	for _, n := range []string{"LANG", "TOKEN", "LC_ALL"} {
+		qs = append(qs, question{"env", n}, question{"syscall", strings.ToLower(n)})
+	}
+	return append(qs, question{kind: "ptrace"}, question{kind: "tmp_exec"}, question{kind: "home"}, question{kind: "degrade"})
+}
+
+// permits answers a question.
+func permits(p Policy, q question) bool {
+	fs := p.Filesystem
+	ws := p.Workspace
+	below := func(list []Path) bool {
+		return slices.ContainsFunc(list, func(f Path) bool { return f.Abs == q.what || strings.HasPrefix(q.what, f.Abs+"/") })
+	}
+	inWs := func(ok bool) bool { return ok && (q.what == "/ws" || strings.HasPrefix(q.what, "/ws/")) }
+	switch q.kind {
+	case "read":
+		return !below(fs.Hide) && (below(fs.Read) || below(fs.Write) || below(fs.Exec) || inWs(ws.Access != AccessNone))
+	case "write":
+		return !below(fs.Hide) && !below(fs.Protect) && (below(fs.Write) || inWs(ws.Access == AccessWrite))
+	case "exec":
+		return !below(fs.Hide) && (below(fs.Exec) || inWs(ws.Exec && ws.Access != AccessNone))
+	case "GET", "POST", "connect":
+		return permitsHost(p, q)
+	case "env":
+		return slices.ContainsFunc(p.Env.Allow, func(n Name) bool { return coversName(n.Text, q.what) })
+	case "syscall":
+		is := func(n Name) bool { return n.Text == q.what }
+		return slices.ContainsFunc(p.Syscalls.Allow, is) && !slices.ContainsFunc(p.Syscalls.Deny, is)
+	case "ptrace":
+		return p.Process.Ptrace
+	case "tmp_exec":
+		return fs.TmpExec
+	case "home":
+		return fs.Home != "none"
+	case "degrade":
+		return len(p.Require.MayDegrade) > 0
+	}
+	return false
+}
+
+func permitsHost(p Policy, q question) bool {
+	if slices.ContainsFunc(p.Network.Deny, func(d HostRule) bool { return coversHost(d.Host, q.what) }) {
+		return false
+	}
+	allowed := false
+	for _, r := range p.Network.Rules {
+		if !slices.ContainsFunc(r.hosts(), func(h string) bool { return coversHost(h, q.what) }) {
+			continue
+		}
+		for _, d := range r.Deny {
+			if slices.Contains(d.Methods, q.kind) {
+				return false
+			}
+		}
+		allowed = allowed || r.Access == "" || r.Access == "full" || q.kind == "GET"
+	}
+	return allowed
+}
+
+// drawPolicy writes a policy of a few sections with a few entries each.
+func drawPolicy(t *rapid.T, label string) string {
+	var b strings.Builder
+	b.WriteString("version: 1\n")
+	pick := func(name string, values ...string) string {
+		return rapid.SampledFrom(values).Draw(t, label+" "+name)
+	}
+	list := func(key string, values ...string) {
+		switch rapid.IntRange(0, 3).Draw(t, label+" "+key) {
+		case 0:
+			fmt.Fprintf(&b, "  %s: []\n", key)
+		case 1:
+			some := rapid.SliceOfNDistinct(rapid.SampledFrom(values), 1, 2, rapid.ID[string]).Draw(t, label+" "+key)
+			fmt.Fprintf(&b, "  %s: [%s]\n", key, strings.Join(some, ", "))
+		}
+	}
+	single := func(key string, values ...string) {
+		if rapid.Bool().Draw(t, label+" has "+key) {
+			fmt.Fprintf(&b, "  %s: %s\n", key, pick(key, values...))
+		}
+	}
+	section := func(name string, body func()) {
+		if rapid.Bool().Draw(t, label+" has "+name) {
+			fmt.Fprintf(&b, "%s:\n  %s\n", name, "# drawn")
+			at := b.Len()
+			if body(); b.Len() == at {
+				s := strings.TrimSuffix(b.String(), ":\n  # drawn\n") + ": {}\n"
+				b.Reset()
+				b.WriteString(s)
+			}
+		}
+	}
+	section("workspace", func() { single("access", "none", "read", "write"); single("exec", "true", "false") })
+	section("filesystem", func() {
+		for _, key := range []string{"read", "write", "exec", "hide", "protect"} {
+			list(key, "/a", "/a/b", "/d", "/d/e", `"${WORKSPACE}/x"`)
+		}
+		single("tmp_exec", "true", "false")
+		single("home", "none", "private", "persistent")
+	})
+	section("env", func() { list("allow", "LANG", "TOKEN", `"LC_*"`) })
+	section("syscalls", func() { list("allow", "lang", "token"); list("deny", "lang", "lc_all") })
+	section("process", func() { single("ptrace", "true", "false") })
+	section("require", func() { list("may_degrade", "memory", "landlock") })
+	section("limits", func() { single("pids", "0", "10", "100"); single("memory", "0", "1G", "2G") })
+	section("network", func() {
+		rule := func(name string) string {
+			return fmt.Sprintf("{name: %s-%s, host: %q%s}", label, name, pick("host "+name, "a.org", "b.org", "*.b.org"),
+				pick("body "+name, "", ", access: read-only", ", access: full", ", deny: [{methods: [POST]}]"))
+		}
+		list("rules", rule("p"), rule("q"))
+		list("deny", "{host: a.org}", "{host: c.org}")
+		list("remove", "base-p", "base-q")
+	})
+	return b.String()
+}
+
+// loadTexts writes files and loads.
+func loadTexts(o Options, files map[string]string) (Policy, error) {
+	for name, text := range files {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			return Policy{}, err
+		}
+	}
+	return Load(o)
+}
+
+func propertyWorld(t *testing.T) Options {
+	o := newWorld(t).opts
+	o.Builtin = nil
+	o.SearchDirs = []string{o.Home}
+	o.Arg = "policy"
+	return o
+}
+
+// asAsked gives the workspace the name that the questions use.
+func asAsked(p Policy, o Options) Policy {
+	rename := func(ps []Path) {
+		for i := range ps {
+			if rest, ok := strings.CutPrefix(ps[i].Abs, o.Cwd); ok {
+				ps[i].Abs = "/ws" + rest
+			}
+		}
+	}
+	for _, ps := range [][]Path{p.Filesystem.Read, p.Filesystem.Write, p.Filesystem.Exec, p.Filesystem.Hide, p.Filesystem.Protect} {
+		rename(ps)
+	}
+	return p
+}
+
+// A project's file never permits what was not permitted, and never raises a
+// limit.
+func TestProjectNeverWidens(t *testing.T) {
+	o := propertyWorld(t)
+	accepted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		base := "extends: []\n" + drawPolicy(t, "base")
+		project := drawPolicy(t, "project")
+		files := map[string]string{o.Home + "/policy.yaml": base}
+		os.Remove(o.Cwd + "/.hermes-wrap.yaml")
+		before, err := loadTexts(o, files)
+		if err != nil {
+			return // for example: removes what is not there
+		}
+		files[o.Cwd+"/.hermes-wrap.yaml"] = project
+		after, err := loadTexts(o, files)
+		if err != nil {
+			return // refused: that is what the rule is for
+		}
+		accepted++
+		for _, q := range questions() {
+			if permits(asAsked(after, o), q) && !permits(asAsked(before, o), q) {
+				t.Fatalf("%v: got permitted, want as before\nbase:\n%s\nproject:\n%s", q, base, project)
+			}
+		}
+		for _, l := range [][2]int64{{int64(before.Limits.Memory), int64(after.Limits.Memory)}, {int64(before.Limits.Pids), int64(after.Limits.Pids)}} {
+			if l[0] != 0 && (l[1] == 0 || l[1] > l[0]) {
+				t.Fatalf("limit: got %d, want at most %d", l[1], l[0])
+			}
+		}
+	})
+	if accepted == 0 {
+		t.Errorf("got no accepted project file, want some: the test proves nothing")
+	}
+}
+
+// Whatever denials a policy adds to its base, nothing becomes permitted.
+func TestDenyNeverAllows(t *testing.T) {
+	o := propertyWorld(t)
+	rapid.Check(t, func(t *rapid.T) {
+		base := "extends: []\n" + drawPolicy(t, "base")
+		before, err := loadTexts(o, map[string]string{o.Home + "/policy.yaml": base})
+		if err != nil {
+			return
+		}
+		deny := rapid.SampledFrom([]string{
+			"filesystem: {hide: [/a/b]}", "filesystem: {protect: [/a]}", "network: {deny: [{host: b.org}]}", "syscalls: {deny: [lang]}",
+		}).Draw(t, "deny")
+		top := o
+		top.Arg = "top"
+		after, err := loadTexts(top, map[string]string{o.Home + "/top.yaml": "version: 1\nextends: [./policy.yaml]\n" + deny + "\n"})
+		if err != nil {
+			t.Fatalf("got %v, want no error", err)
+		}
+		for _, q := range questions() {
+			if permits(asAsked(after, o), q) && !permits(asAsked(before, o), q) {
+				t.Fatalf("%v: got permitted, want as before\n%s\n%s", q, base, deny)
+			}
+		}
+	})
+}
+
+// F04, F05: without a base, an empty section or list means what an absent one
+// means, in every place.
+func TestEmptyMeansAbsent(t *testing.T) {
+	w := newWorld(t)
+	bare := func(p Policy) Policy {
+		p.Where, p.Sources, p.Digest = nil, nil, ""
+		return p
+	}
+	want := bare(w.mustLoad("version: 1\nextends: []\n"))
+	for _, section := range fieldsOf(reflect.TypeFor[Policy]()) {
+		if section.typ.Kind() != reflect.Struct {
+			continue
+		}
+		docs := []string{section.key + ": {}"}
+		for _, f := range fieldsOf(section.typ) {
+			switch f.typ.Kind() {
+			case reflect.Slice:
+				docs = append(docs, fmt.Sprintf("%s: {%s: []}", section.key, f.key))
+			case reflect.Map:
+				docs = append(docs, fmt.Sprintf("%s: {%s: {}}", section.key, f.key))
+			}
+		}
+		for _, doc := range docs {
+			got := bare(w.mustLoad("version: 1\nextends: []\n" + doc + "\n"))
+			if diff := cmp.Diff(normal(want), normal(got)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", doc, diff)
+			}
+			if _, err := w.load("version: 1\nextends: []\n" + strings.NewReplacer("[]", "~", "{}", "~").Replace(doc) + "\n"); err == nil {
+				t.Errorf("%s with null: got no error", doc)
+			}
+		}
+	}
+}
+
+// normal drops the difference between nil and empty, which no reader sees.
+func normal(p Policy) string { return fmt.Sprintf("%+v", p) }
