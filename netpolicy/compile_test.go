@@ -163,3 +163,20 @@ func mustHost(t fataler, s string) Host {
 	}
 	return h
 }
+
+func TestNames(t *testing.T) {
+	for _, tt := range []struct{ got, want string }{
+		{Deny.String(), "deny"},
+		{Allow.String(), "allow"},
+		{ModeRefuse.String(), "refuse"},
+		{ModeTCP.String(), "tcp"},
+		{ModePass.String(), "pass"},
+		{ModeInspect.String(), "inspect"},
+		{ClassPrivate.String(), "private"},
+		{Class(200).String(), "invalid"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %q, want %q", tt.got, tt.want)
+		}
+	}
+}

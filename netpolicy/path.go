@@ -155,8 +155,10 @@ var (
 
 // checkSegment tells what keeps a segment from being canonical.
 func checkSegment(s string) error {
-	if stem := cutParameters(s); stem == "." || stem == ".." {
-		return errDots
+	if s != "" && s[0] == '.' {
+		if stem := cutParameters(s); stem == "." || stem == ".." {
+			return errDots
+		}
 	}
 	for i := 0; i < len(s); {
 		if s[i] != '%' {
@@ -232,6 +234,9 @@ func checkRune(s string, i int) (width int, err error) {
 func cutParameters(s string) string {
 	if i := strings.IndexByte(s, ';'); i >= 0 {
 		s = s[:i]
+	}
+	if strings.IndexByte(s, '%') < 0 {
+		return s
 	}
 	if i := strings.Index(s, "%3B"); i >= 0 {
 		s = s[:i]

@@ -214,7 +214,7 @@ func suffix(reason string) string {
 // overlap gives a host pattern of r and one of o that some host matches on a
 // common port.
 func (c *rule) overlap(o *rule) (mine, theirs hostGlob, ok bool) {
-	if !slices.ContainsFunc(c.ports, o.hasPort) {
+	if !shareOne(c.ports, o.ports) {
 		return hostGlob{}, hostGlob{}, false
 	}
 	for _, g := range c.hosts {
@@ -225,6 +225,21 @@ func (c *rule) overlap(o *rule) (mine, theirs hostGlob, ok bool) {
 		}
 	}
 	return hostGlob{}, hostGlob{}, false
+}
+
+// shareOne tells whether two sorted lists have a port in common.
+func shareOne(a, b []uint16) bool {
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0] == b[0]:
+			return true
+		case a[0] < b[0]:
+			a = a[1:]
+		default:
+			b = b[1:]
+		}
+	}
+	return false
 }
 
 func (c *rule) hasPort(port uint16) bool {
