@@ -31,6 +31,9 @@ export npm_config_offline=true npm_config_audit=false npm_config_fund=false npm_
 export npm_config_cache=$PWD/.npm GOCACHE=$PWD/.gocache GOPATH=$PWD/.gopath
 `
 
+// passed are variables whose names the policy allows.
+var passed = []string{"EVERYDAY_VALUE=kept: ü $x", "EVERYDAY_BYTES=\xfe\xff\n"}
+
 func TestEveryday(t *testing.T) {
 	host := harness.NewHost(t)
 	host.RequireWrapper(t)
@@ -102,11 +105,14 @@ func attempt(t *testing.T, host harness.Host, u use, policy string) outcome {
 		mode = "inside"
 	}
 	dir := host.Dir(t, u.name+"."+mode)
-	argv := append([]string{"bash", "-euo", "pipefail", "-c", prelude + u.script, "use"}, u.args...)
+	if setup, err := host.Run(harness.Command{Argv: shell(u.setup), Dir: dir, Limit: limit}); err != nil || setup.Exit != 0 {
+		t.Fatalf("setup: exit %d, %v\n%s", setup.Exit, err, setup.Stderr)
+	}
+	argv := append(shell(u.script), u.args...)
 	if policy != "" {
 		argv = host.Wrapped(policy, dir, argv)
 	}
-	c := harness.Command{Argv: argv, Dir: dir, Stdin: u.stdin, Limit: limit, Env: []string{"EVERYDAY_PASS=kept: ü $x"}}
+	c := harness.Command{Argv: argv, Dir: dir, Stdin: u.stdin, Limit: limit, Env: passed}
 	var o outcome
 	if u.terminal != (harness.Size{}) {
 		o.Result, o.err = host.Dialogue(c, u.terminal, u.dialogue)
@@ -115,6 +121,10 @@ func attempt(t *testing.T, host harness.Host, u use, policy string) outcome {
 	}
 	o.Stdout = strings.ReplaceAll(o.Stdout, dir, "$DIR")
 	return o
+}
+
+func shell(script string) []string {
+	return []string{"bash", "-euo", "pipefail", "-c", prelude + script, "use"}
 }
 
 // misses says what is not as it should be, or "".

@@ -16,6 +16,8 @@ type use struct {
 	name string
 	// needs are the commands that must exist.
 	needs []string
+	// setup is run bare before the script, both times.
+	setup string
 	// script is run by bash -euo pipefail in an empty directory.
 	script string
 	// args are the script's arguments.
@@ -91,6 +93,8 @@ func (u *use) set(key, value string) error {
 		u.exit, err = strconv.Atoi(value)
 	case "stdin":
 		u.stdin, err = strconv.Unquote(value)
+	case "setup":
+		u.setup = value
 	case "args":
 		u.args, err = quotedWords(value)
 	case "varies":
