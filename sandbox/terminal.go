@@ -118,7 +118,7 @@ func (t *Terminal) Start(master *os.File) error {
 			return err
 		}
 	}
-	relay.start(t.mayRead)
+	relay.start(t.mayRead, t.attend != attendAll)
 	return nil
 }
 

@@ -53,11 +53,16 @@ func newTTYRelay(in, out int, master *os.File) (*ttyRelay, error) {
 }
 
 // start runs both loops. They end together: with stop, when every slave is
-// closed, or when the caller's terminal is gone.
-func (r *ttyRelay) start(mayRead func() (now, settled bool)) {
+// closed, or when the caller's terminal is gone. ask makes the output side call
+// mayRead too, so that a password prompt does not appear before its echo is off.
+func (r *ttyRelay) start(mayRead func() (now, settled bool), ask bool) {
 	r.loops.Go(func() {
 		defer close(r.copied)
-		r.copyOut()
+		before := func() {}
+		if ask {
+			before = func() { mayRead() }
+		}
+		r.copyOut(before)
 		r.stop()
 	})
 	r.loops.Go(func() { r.copyIn(mayRead) })
@@ -139,7 +144,7 @@ func (r *ttyRelay) drain(quiet, stuck time.Duration) {
 }
 
 // copyOut copies from the sandbox to the terminal until one of them is gone.
-func (r *ttyRelay) copyOut() {
+func (r *ttyRelay) copyOut(before func()) {
 	buf := make([]byte, 32<<10)
 	for !r.isStopped() {
 		n, err := unix.Read(r.master, buf)
@@ -152,6 +157,7 @@ func (r *ttyRelay) copyOut() {
 		case err != nil || n == 0:
 			return // EIO: every slave is closed and everything has been read
 		default:
+			before()
 			r.writing.Store(true)
 			if !r.write(r.out, buf[:n]) {
 				return
