@@ -9,31 +9,45 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// coversPath tells whether a grant lies within another, by its literal and by
-// its resolved name: a symlink must not lead out. A pattern lies only within
-// the same pattern, since what it will match is not known here.
-func coversPath(f, p Path) bool {
+// place is a granted path with its symlinks resolved, once.
+type place struct {
+	Path
+	real string // "" for a pattern
+}
+
+func newPlace(p Path) place {
+	if p.Glob {
+		return place{Path: p}
+	}
+	return place{p, resolve(p.Abs)}
+}
+
+func places(ps []Path) []place {
+	all := make([]place, len(ps))
+	for i, p := range ps {
+		all[i] = newPlace(p)
+	}
+	return all
+}
+
+// covers tells whether a grant lies within another, by its literal and by its
+// resolved name: a symlink must not lead out. A pattern lies only within the
+// same pattern, since what it will match is not known here.
+func (f place) covers(p place) bool {
 	if f.Abs == p.Abs && f.Glob == p.Glob {
 		return true
 	}
-	if p.Glob {
-		return false
-	}
-	return within(f, p.Abs) && within(f, resolve(p.Abs))
+	return !p.Glob && f.holds(p.Abs) && f.holds(p.real)
 }
 
-// within tells whether a path lies at or below a grant.
-func within(f Path, abs string) bool {
-	real := ""
-	if !f.Glob {
-		real = resolve(f.Abs)
-	}
+// holds tells whether a path lies at or below the place, by either name.
+func (f place) holds(abs string) bool {
 	for _, up := range ancestors(abs) {
 		if f.Glob {
 			if ok, err := doublestar.Match(f.Abs, up); ok && err == nil {
 				return true
 			}
-		} else if f.Abs == up || real == up {
+		} else if f.Abs == up || f.real == up {
 			return true
 		}
 	}
@@ -54,20 +68,23 @@ func ancestors(abs string) []string {
 // coversName tells whether every name that pattern p stands for is one that f
 // stands for. A star in p is taken as a letter that only a star in f matches.
 func coversName(f, p string) bool {
-	head, rest, star := strings.Cut(f, "*")
-	if !star {
-		return f == p
-	}
-	p, ok := strings.CutPrefix(p, head)
-	if !ok {
-		return false
-	}
-	for i := range len(p) + 1 {
-		if coversName(rest, p[i:]) {
-			return true
+	i, j := 0, 0
+	star, resume := -1, 0 // the last star in f, and where in p its run ends
+	for j < len(p) {
+		switch {
+		case i < len(f) && f[i] == '*':
+			star, resume = i, j
+			i++
+		case i < len(f) && f[i] == p[j]:
+			i, j = i+1, j+1
+		case star >= 0:
+			resume++
+			i, j = star+1, resume
+		default:
+			return false
 		}
 	}
-	return false
+	return strings.Trim(f[i:], "*") == ""
 }
 
 // coversRange tells whether an address range and its ports lie within another.

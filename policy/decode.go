@@ -52,7 +52,20 @@ func (l *layer) lose(path string) {
 	}
 }
 
+// maxItems is how many entries a list may have.
+const maxItems = 20_000
+
+// maxProblems is how many mistakes of one file are told; more are no help.
+const maxProblems = 1000
+
 func (l *layer) add(pos Pos, path, what, hint string) {
+	if len(l.problems) == maxProblems {
+		what, path, hint = "more mistakes follow", "", "correct the others first"
+	}
+	if len(l.problems) > maxProblems {
+		l.lose(path)
+		return
+	}
 	l.problems = append(l.problems, Problem{Pos: pos, Path: path, What: what, Hint: hint})
 	l.lose(path)
 }
@@ -151,6 +164,10 @@ func (l *layer) want(n *node, k kind, path string) bool {
 
 func (l *layer) decodeList(n *node, v reflect.Value, path string, tag reflect.StructTag) {
 	l.wantSome(n, path, tag)
+	if len(n.kids) > maxItems {
+		l.add(n.pos, path, fmt.Sprintf("has %d entries, more than the limit of %d", len(n.kids), maxItems), "use patterns")
+		return
+	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.kids), len(n.kids)))
 	for i, k := range n.kids {
 		l.decode(k, v.Index(i), path+"["+strconv.Itoa(i)+"]", tag)
@@ -211,7 +228,7 @@ func (l *layer) decodeStruct(n *node, v reflect.Value, path string) {
 	for key, val := range l.entries(n, path) {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.key == key.value })
 		if i < 0 {
-			l.add(key.pos, join(path, key.value), "unknown key", keyHint(key.value, fields))
+			l.unknown(key, join(path, key.value), fields)
 			continue
 		}
 		l.decode(val, v.Field(fields[i].index), join(path, key.value), fields[i].tag)
@@ -225,6 +242,15 @@ func (l *layer) decodeStruct(n *node, v reflect.Value, path string) {
 	if p := v.FieldByName("Pos"); p.IsValid() && p.Type() == reflect.TypeFor[Pos]() {
 		p.Set(reflect.ValueOf(n.pos))
 	}
+}
+
+// unknown reports a key, with a suggestion while anybody would read it.
+func (l *layer) unknown(key *node, path string, fields []field) {
+	hint := ""
+	if len(l.problems) < maxProblems {
+		hint = keyHint(key.value, fields)
+	}
+	l.add(key.pos, path, "unknown key", hint)
 }
 
 func hasKey(n *node, key string) bool {

@@ -50,17 +50,21 @@ func (e expander) probe(l *layer, path string, p *Probe) {
 	if p == nil {
 		return
 	}
-	for key, s := range map[string]*string{"read": &p.Read, "write": &p.Write, "exec": &p.Exec} {
-		if !l.has(path + "." + key) {
-			continue
-		}
-		out, what, hint := e.path(Path{Text: *s}, false)
-		if what != "" {
-			l.add(l.at(path+"."+key), path+"."+key, what, hint)
-			continue
-		}
-		*s = out.Abs
+	e.probePath(l, path+".read", &p.Read)
+	e.probePath(l, path+".write", &p.Write)
+	e.probePath(l, path+".exec", &p.Exec)
+}
+
+func (e expander) probePath(l *layer, path string, s *string) {
+	if !l.has(path) {
+		return
 	}
+	out, what, hint := e.path(Path{Text: *s}, false)
+	if what != "" {
+		l.add(l.at(path), path, what, hint)
+		return
+	}
+	*s = out.Abs
 }
 
 // eachPath calls f for every Path below v.

@@ -148,9 +148,10 @@ func (f *flooring) trees(key string, floor []Path, grants ...[]Path) {
 	if !f.layer.has(key) {
 		return
 	}
+	allowed := places(floor)
 	for _, list := range grants {
-		for _, g := range list {
-			if !anyOf(floor, g, coversPath) {
+		for _, g := range places(list) {
+			if !anyOf(allowed, g, place.covers) {
 				f.refuse(g.Pos, key, fmt.Sprintf("%q is outside of what the floor allows", g.Text))
 			}
 		}

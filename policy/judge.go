@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // judge looks at a whole policy for what is almost surely a mistake.
 func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
-	j := judging{policy: p, homes: o.homes()}
+	j := judging{policy: p, homes: []place{newPlace(Path{Abs: "/"})}}
+	for _, h := range o.homes() {
+		j.homes = append(j.homes, newPlace(Path{Abs: h}))
+	}
 	j.homeMismatch(o)
 	j.grants()
 	if len(j.problems) == 0 {
@@ -19,7 +23,7 @@ func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
 
 type judging struct {
 	policy   Policy
-	homes    []string
+	homes    []place // and the root
 	problems Problems
 	warnings []Problem
 }
@@ -54,11 +58,9 @@ func (j *judging) grants() {
 		j.refuse(ws.Path.Pos, "workspace.path", fmt.Sprintf("the workspace %q holds all of %q", ws.Path.Abs, dir),
 			"start in a project directory, or name one as workspace.path")
 	}
-	for key, list := range map[string][]Path{"filesystem.exec": p.Filesystem.Exec, "filesystem.read": p.Filesystem.Read} {
-		for _, r := range list {
-			if dir := j.swallows(r); dir != "" {
-				j.warn(r.Pos, key, fmt.Sprintf("%q makes all of %q readable, secrets too", r.Text, dir), hint)
-			}
+	for _, r := range slices.Concat(p.Filesystem.Read, p.Filesystem.Exec) {
+		if dir := j.swallows(r); dir != "" {
+			j.warn(r.Pos, "filesystem", fmt.Sprintf("%q makes all of %q readable, secrets too", r.Text, dir), hint)
 		}
 	}
 }
@@ -66,11 +68,12 @@ func (j *judging) grants() {
 // swallows gives the directory of importance that lies at or below a path, by
 // its literal or its resolved name, or "".
 func (j *judging) swallows(p Path) string {
-	for _, dir := range append([]string{"/"}, j.homes...) {
-		for _, d := range []string{dir, resolve(dir)} {
+	g := newPlace(p)
+	for _, dir := range j.homes {
+		for _, d := range []string{dir.Abs, dir.real} {
 			// A pattern that takes any name in a directory takes the directory.
-			if within(p, d) || p.Glob && within(p, filepath.Join(d, ".any-name")) {
-				return dir
+			if g.holds(d) || g.Glob && g.holds(filepath.Join(d, ".any-name")) {
+				return dir.Abs
 			}
 		}
 	}
@@ -99,8 +102,9 @@ func (j *judging) auditFile() {
 		j.refuse(file.Pos, "audit.file", "there is no place for the record", "set audit.file, or HOME")
 		return
 	}
-	for _, g := range j.policy.Granted() {
-		if within(g, file.Abs) || within(g, resolve(file.Abs)) {
+	real := resolve(file.Abs)
+	for _, g := range places(j.policy.Granted()) {
+		if g.holds(file.Abs) || g.holds(real) {
 			pos := file.Pos
 			if pos == (Pos{}) {
 				pos = g.Pos

@@ -49,6 +49,9 @@ func nearest(s string, candidates []string) string {
 		return ""
 	}
 	for _, c := range candidates {
+		if len(c) > len(s)+best || len(s) > len(c)+best {
+			continue
+		}
 		if d := distance(flat, strings.NewReplacer("-", "_").Replace(c)); d < best || d == best && found == "" {
 			best, found = d, c
 		}
