@@ -12,7 +12,7 @@ var filterFiles embed.FS
 
 // filterEmbedded gives the filter compiled ahead for a spec, if there is one.
 func filterEmbedded(s FilterSpec) ([]byte, bool) {
-	if len(s.Allow) > 0 || len(s.Deny) > 0 {
+	if (len(s.Allow) > 0 || len(s.Deny) > 0) && !s.isProxy() {
 		return nil, false
 	}
 	raw, err := filterFiles.ReadFile("filters/" + filterFile(filterNative, s))
@@ -21,6 +21,9 @@ func filterEmbedded(s FilterSpec) ([]byte, bool) {
 
 // filterFile names the embedded filter of a spec.
 func filterFile(arch string, s FilterSpec) string {
+	if s.isProxy() {
+		return arch + "-proxy.bpf"
+	}
 	name := arch + "-base"
 	if s.UserNamespaces {
 		name += "-userns"

@@ -1,25 +1,25 @@
+// Command hermes-wrap runs a command and everything it starts inside one
+// sandbox that one policy describes. This package wires: it reads flags and
+// the environment, calls policy, sandbox and netpolicy, prints, and exits.
 package main
 
 import (
-	_ "github.com/bmatcuk/doublestar/v4"
-	_ "github.com/containerd/console"
-	_ "github.com/google/nftables"
-	_ "github.com/google/nftables/expr"
-	_ "github.com/landlock-lsm/go-landlock/landlock"
-	_ "github.com/moby/profiles/seccomp"
-	_ "github.com/opencontainers/cgroups/manager"
-	_ "github.com/opencontainers/cgroups/systemd"
-	_ "github.com/opencontainers/runc/libcontainer"
-	_ "github.com/opencontainers/runc/libcontainer/nsenter"
-	_ "github.com/seccomp/libseccomp-golang"
-	_ "github.com/spf13/cobra"
-	_ "github.com/vishvananda/netlink"
-	_ "go.yaml.in/yaml/v4"
-	_ "golang.org/x/net/dns/dnsmessage"
-	_ "golang.org/x/net/http2"
-	_ "golang.org/x/net/idna"
-	_ "golang.org/x/sys/unix"
-	_ "kernel.org/pub/linux/libs/security/libcap/psx"
+	"os"
+	"runtime"
+
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
-func main() {}
+func init() {
+	// The parent-death signal of the sandbox's init is bound to the thread
+	// that forks it, so that thread must live as long as the launcher.
+	runtime.LockOSThread()
+}
+
+func main() {
+	sandbox.RunStage()
+	if isProxyRole() {
+		os.Exit(runProxyRole())
+	}
+	os.Exit(newCommandLine().execute(os.Args[1:]))
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/policy"
+	"github.com/hermes-wrap/hermes-wrap/profiles"
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
+)
+
+// caller is what the process knows of who started it, read once.
+type caller struct {
+	cwd, home, name, shell string
+	uid, gid               int
+	environ                []string
+}
+
+func whoCalls() (caller, error) {
+	cwd, err := os.Getwd()
+	if err != nil {
+		return caller{}, fmt.Errorf("find the working directory: %w", err)
+	}
+	c := caller{cwd: cwd, uid: os.Geteuid(), gid: os.Getegid(), home: os.Getenv("HOME"), shell: os.Getenv("SHELL"), environ: os.Environ()}
+	c.name = "user" + strconv.Itoa(c.uid)
+	if u, err := user.LookupId(strconv.Itoa(c.uid)); err == nil {
+		c.name = u.Username
+		if c.home == "" {
+			c.home = u.HomeDir
+		}
+	}
+	if !filepath.IsAbs(c.home) {
+		// A user without a home (a container's random id) still gets a private one.
+		c.home = "/home/" + c.name
+	}
+	return c, nil
+}
+
+// load reads the policy for a command.
+func (c caller) load(f policyFlags, argv []string) (policy.Policy, error) {
+	o := policy.Options{
+		Arg: f.policy, Given: f.given, Cwd: c.cwd, Home: c.home, Getenv: os.Getenv,
+		Builtin: profiles.Lookup, FloorPath: "/etc/hermes-wrap/floor.yaml", Uid: c.uid, Flags: f.layer,
+	}
+	if len(argv) > 0 {
+		o.Command = filepath.Base(argv[0])
+	}
+	return policy.Load(o)
+}
+
+// prepared is a policy with everything that was decided from it.
+type prepared struct {
+	policy policy.Policy
+	engine *netpolicy.Engine
+	plan   sandbox.Plan
+	host   sandbox.Host
+}
+
+// prepare loads, judges the network part, and compiles the plan.
+func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared, error) {
+	p, err := c.load(f, argv)
+	if err != nil {
+		return prepared{}, err
+	}
+	e, err := netpolicy.Compile(p.Network)
+	if err != nil {
+		return prepared{}, err
+	}
+	out := prepared{policy: p, engine: e}
+	out.host = c.host(p, e, extra)
+	if out.plan, err = sandbox.Compile(p, out.host, argv); err != nil {
+		return out, err
+	}
+	return out, nil
+}
+
+// host looks at the machine, as far as a plan needs it.
+func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandbox.Host {
+	h := sandbox.Host{
+		Uid: c.uid, Gid: c.gid, User: c.name, Home: c.home, Shell: c.shell, Cwd: c.cwd, Environ: c.environ,
+		Abi: sandbox.LandlockABI(), Tproxy: sandbox.TproxyLikely(), Limits: sandbox.ProbeLimits(),
+		Inspect: e.Inspects(), Ports: e.Ports(),
+		State:  filepath.Join(c.stateDir(), "homes", p.Name),
+		Secret: slices.Concat(extra, []string{p.Audit.File.Abs}),
+	}
+	return h
+}
+
+func (c caller) stateDir() string {
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "hermes-wrap")
+	}
+	return filepath.Join(c.home, ".local", "state", "hermes-wrap")
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/policy"
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
+)
+
+// proxyClient is the launcher's end of the proxy.
+type proxyClient struct {
+	c      *sandbox.Channel
+	policy []byte
+	setup  proxySetup
+	log    *audit.Log
+	events chan error
+}
+
+// startProxy starts the process and hands it the policy; it returns at once,
+// while the proxy gets ready.
+func startProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*proxyClient, error) {
+	ours, theirs, err := sandbox.NewChannelPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	if err := sandbox.StartProxy(proxyArg0, theirs.File(), proxyReads(p), setup.RunDir); err != nil {
+		ours.Close()
+		return nil, err
+	}
+	sealed, err := sandbox.SealedFile("hermes-wrap-policy", p.JSON())
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	defer sealed.Close()
+	if err := ours.Send(setup, sealed, log.File()); err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("start the proxy: %w", err)
+	}
+	return &proxyClient{c: ours, setup: setup, log: log, events: make(chan error, 1)}, nil
+}
+
+// proxyReads is all of the file system that the proxy may open.
+func proxyReads(p policy.Policy) []string {
+	paths := []string{
+		"/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/var/lib/ca-certificates",
+		"/etc/resolv.conf", "/run/systemd/resolve", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/etc/protocols",
+		"/etc/localtime", "/usr/share/zoneinfo", "/proc/self", "/dev/null", "/sys/kernel/mm/transparent_hugepage",
+	}
+	for _, ca := range p.Network.CA {
+		paths = append(paths, ca.Abs)
+	}
+	return paths
+}
+
+// hello waits until the proxy has read its policy, and gives its certificate.
+func (p *proxyClient) hello() ([]byte, error) {
+	var h proxyHello
+	if _, err := p.c.Receive(&h); err != nil {
+		return nil, fmt.Errorf("the proxy ended before it was ready: %w", err)
+	}
+	if h.Error != "" {
+		return nil, errors.New(h.Error)
+	}
+	return h.CA, nil
+}
+
+// doors hands over the sockets and waits until they are served.
+func (p *proxyClient) doors(listeners, resolvers []*os.File) error {
+	all := append(append([]*os.File{}, listeners...), resolvers...)
+	err := p.c.Send(proxyDoors{Listeners: len(listeners)}, all...)
+	for _, f := range all {
+		f.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("hand the sockets to the proxy: %w", err)
+	}
+	var e proxyEvent
+	if _, err := p.c.Receive(&e); err != nil {
+		return fmt.Errorf("the proxy ended while it opened: %w", err)
+	}
+	if !e.Ready {
+		return errors.New(e.Fatal)
+	}
+	go p.watch()
+	return nil
+}
+
+// watch turns the proxy's end or its failure into an event: without it
+// everything is refused, and the run ends.
+func (p *proxyClient) watch() {
+	var e proxyEvent
+	if _, err := p.c.Receive(&e); err != nil {
+		p.events <- errors.New("the proxy ended; without it every connection is refused")
+		return
+	}
+	p.events <- errors.New(e.Fatal)
+}
+
+func (p *proxyClient) close() { _ = p.c.Close() }

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
+	"github.com/hermes-wrap/hermes-wrap/policy"
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
+)
+
+// proxyArg0 is how our own executable knows that it is the proxy. Standard
+// input is then the control connection to the launcher.
+const proxyArg0 = "hermes-wrap: proxy"
+
+func isProxyRole() bool { return len(os.Args) == 1 && os.Args[0] == proxyArg0 }
+
+// What the launcher and the proxy say to each other, in this order.
+type (
+	// proxySetup comes with the policy (sealed) and the audit file.
+	proxySetup struct {
+		Run      string `json:"run"`
+		RunDir   string `json:"run_dir"`
+		Required bool   `json:"required"` // a record that fails ends the run
+		Inspect  bool   `json:"inspect"`
+	}
+	// proxyHello answers it; CA is public.
+	proxyHello struct {
+		CA    []byte `json:"ca"`
+		Error string `json:"error"`
+	}
+	// proxyDoors comes with the listeners, then the resolver sockets.
+	proxyDoors struct {
+		Listeners int `json:"listeners"`
+	}
+	// proxyEvent answers proxyDoors (Ready), and later reports a failure.
+	proxyEvent struct {
+		Ready bool   `json:"ready"`
+		Fatal string `json:"fatal"`
+	}
+)
+
+// runProxyRole serves one run until the launcher is gone. If the launcher was
+// killed, it also removes the run's directory.
+func runProxyRole() int {
+	c := sandbox.OpenChannel(0)
+	dir, err := serveProxy(c)
+	if err != nil {
+		_ = c.Send(proxyEvent{Fatal: err.Error()})
+		fmt.Fprintln(os.Stderr, "hermes-wrap: proxy:", err)
+		return exitFailed
+	}
+	sandbox.SweepRunDir(dir)
+	return exitOK
+}
+
+func serveProxy(c *sandbox.Channel) (dir string, err error) {
+	var setup proxySetup
+	files, err := c.Receive(&setup)
+	if err != nil {
+		return "", err
+	}
+	if len(files) != 2 {
+		return "", errors.New("BUG: the launcher sent no policy and no audit file")
+	}
+	server, err := newServer(c, setup, files)
+	hello := proxyHello{}
+	if err != nil {
+		hello.Error = err.Error()
+	} else if server.Authority != nil {
+		hello.CA = server.Authority.CertPEM()
+	}
+	if err := errors.Join(err, c.Send(hello)); err != nil {
+		return setup.RunDir, err
+	}
+	var doors proxyDoors
+	if files, err = c.Receive(&doors); err != nil {
+		return setup.RunDir, nil // the launch failed elsewhere, or the launcher died
+	}
+	if doors.Listeners > len(files) {
+		return setup.RunDir, errors.New("BUG: the launcher announced more listeners than it sent")
+	}
+	if err := sandbox.ConfineProxyCalls(); err != nil {
+		return setup.RunDir, err
+	}
+	if err := openForBusiness(server, files[:doors.Listeners], files[doors.Listeners:]); err != nil {
+		return setup.RunDir, err
+	}
+	if err := c.Send(proxyEvent{Ready: true}); err != nil {
+		return setup.RunDir, nil
+	}
+	var nothing struct{}
+	_, _ = c.Receive(&nothing) // returns when the launcher is gone
+	_ = server.Close()
+	return setup.RunDir, nil
+}
+
+func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.Server, error) {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return nil, fmt.Errorf("make the proxy non-dumpable: %w", err)
+	}
+	b, err := sandbox.ReadSealed(files[0])
+	if err != nil {
+		return nil, err
+	}
+	p, err := policy.FromJSON(b)
+	if err != nil {
+		return nil, err
+	}
+	s := &proxy.Server{}
+	if s.Engine, err = netpolicy.Compile(p.Network); err != nil {
+		return nil, err
+	}
+	if s.Audit, err = audit.New(files[1], setup.Run); err != nil {
+		return nil, err
+	}
+	if s.RootCAs, err = roots(p.Network.CA); err != nil {
+		return nil, err
+	}
+	if setup.Inspect {
+		if s.Authority, err = proxy.NewAuthority(nil); err != nil {
+			return nil, err
+		}
+	}
+	s.Limits.Connections = p.Limits.Connections
+	if setup.Required {
+		s.Fatal = func(err error) { _ = c.Send(proxyEvent{Fatal: err.Error()}) }
+	}
+	return s, nil
+}
+
+// roots are the host's certificate authorities and those of the policy.
+func roots(extra []policy.Path) (*x509.CertPool, error) {
+	if len(extra) == 0 {
+		return nil, nil // the system's, read when they are first needed
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("read certificate authorities: %w", err)
+	}
+	for _, f := range extra {
+		b, err := os.ReadFile(f.Abs)
+		if err != nil {
+			return nil, fmt.Errorf("%s: network.ca: %w", f.Pos, err)
+		}
+		if !pool.AppendCertsFromPEM(b) {
+			return nil, fmt.Errorf("%s: network.ca: %q holds no certificate", f.Pos, f.Abs)
+		}
+	}
+	return pool, nil
+}
+
+func openForBusiness(s *proxy.Server, listeners, resolvers []*os.File) error {
+	ctx := context.Background()
+	for _, f := range listeners {
+		l, err := net.FileListener(f)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("use listener: %w", err)
+		}
+		go func() { _ = s.ServeTCP(ctx, l) }()
+	}
+	for _, f := range resolvers {
+		pc, err := net.FilePacketConn(f)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("use resolver socket: %w", err)
+		}
+		udp, ok := pc.(*net.UDPConn)
+		if !ok {
+			return errors.New("BUG: the resolver socket is not UDP")
+		}
+		go func() { _ = s.ServeDNS(ctx, udp) }()
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/policy"
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
+)
+
+// policyFlags are the flags that choose and overlay a policy.
+type policyFlags struct {
+	policy string
+	given  bool
+	layer  policy.Flags
+}
+
+// runFlags are the flags of a run.
+type runFlags struct {
+	policyFlags
+	dryRun, trace, json, quiet bool
+}
+
+var errTime = errors.New("limits.time is over")
+
+// launch is one run from the policy to the exit code.
+type launch struct {
+	flags runFlags
+	who   caller
+	voice voice
+	dir   *sandbox.RunDir
+	log   *audit.Log
+	prep  prepared
+	began time.Time
+}
+
+// runCommand wraps a command and gives the exit code of the process.
+func runCommand(v voice, f runFlags, argv []string) int {
+	l := &launch{flags: f, voice: v, began: time.Now()}
+	code, err := l.run(argv)
+	if err != nil {
+		return v.fail(err)
+	}
+	return code
+}
+
+func (l *launch) run(argv []string) (int, error) {
+	who, err := whoCalls()
+	if err != nil {
+		return 0, err
+	}
+	l.who = who
+	base := sandbox.RuntimeBase(os.Getenv)
+	sandbox.SweepRunDirs(base)
+	if l.dir, err = sandbox.NewRunDir(base); err != nil {
+		return 0, err
+	}
+	defer l.dir.Remove()
+	if l.prep, err = who.prepare(l.flags.policyFlags, argv, []string{l.dir.Path}); err != nil {
+		return 0, err
+	}
+	l.trace(sandbox.StepPlan, time.Since(l.began))
+	if err := checkAssertions(l.prep); err != nil {
+		return 0, err
+	}
+	if l.flags.dryRun {
+		return exitOK, explain(os.Stdout, l.prep, l.flags.json)
+	}
+	return l.start()
+}
+
+// start opens the record, starts the proxy and the sandbox, and waits.
+func (l *launch) start() (int, error) {
+	p := l.prep.policy
+	if err := l.openAudit(); err != nil {
+		return 0, err
+	}
+	defer l.log.Close()
+	filter, err := sandbox.CompileFilter(l.prep.plan.Filter)
+	if err != nil {
+		return 0, err
+	}
+	px, err := startProxy(p, proxySetup{
+		Run: l.dir.Id, RunDir: l.dir.Path, Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
+	}, l.log)
+	if err != nil {
+		return 0, err
+	}
+	defer px.close()
+	ca, err := px.hello()
+	if err != nil {
+		return 0, err
+	}
+	blobs, err := bundle(l.prep.plan, ca, p)
+	if err != nil {
+		return 0, err
+	}
+	l.announce()
+	if err := l.record(); err != nil {
+		return 0, err
+	}
+	stop := make(chan error, 1)
+	go relayStops(stop, px.events, time.Duration(p.Limits.Time))
+	res, err := sandbox.Run(context.Background(), sandbox.Options{
+		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
+		Blobs: blobs, Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
+	})
+	if err != nil {
+		return 0, err
+	}
+	return l.ended(res)
+}
+
+// relayStops ends the run when the proxy fails or the time is over.
+func relayStops(stop chan<- error, proxy <-chan error, limit time.Duration) {
+	var over <-chan time.Time
+	if limit > 0 {
+		over = time.After(limit)
+	}
+	select {
+	case err := <-proxy:
+		stop <- err
+	case <-over:
+		stop <- errTime
+	}
+}
+
+func (l *launch) openAudit() error {
+	path := l.prep.policy.Audit.File.Abs
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("make the directory of the audit file: %w", err)
+	}
+	log, err := audit.Open(path, l.dir.Id)
+	if err != nil {
+		return err
+	}
+	l.log = log
+	return nil
+}
+
+// announce says what is weaker than asked for: it is the first thing on stderr.
+func (l *launch) announce() {
+	for _, d := range l.prep.plan.Degraded {
+		l.voice.warn(fmt.Sprintf("%s is not enforced (needs %s, found %s); the policy allows that", d.Layer, d.Needs, d.Found))
+	}
+	if l.flags.quiet {
+		return
+	}
+	for _, w := range l.prep.policy.Warnings {
+		l.voice.warn(w.Error())
+	}
+	for _, w := range l.prep.plan.Warnings {
+		l.voice.warn(w)
+	}
+}
+
+func (l *launch) record() error {
+	p, plan := l.prep.policy, l.prep.plan
+	e := audit.Event{
+		Kind: audit.KindLaunch, Policy: p.Name, Digest: p.Digest, Version: version(),
+		Command: filepath.Base(plan.Argv[0]), Layers: layersOf(plan),
+	}
+	if n := len(p.Sources); n > 0 {
+		e.Source = p.Sources[n-1].Name
+	}
+	for _, d := range plan.Degraded {
+		e.Degraded = append(e.Degraded, string(d.Layer))
+	}
+	return l.write(e)
+}
+
+// write records an event; without the record the run may only go on when the
+// policy does not require it.
+func (l *launch) write(e audit.Event) error {
+	err := l.log.Write(e)
+	if err == nil || l.prep.policy.Audit.Required {
+		return err
+	}
+	l.voice.warn(err.Error())
+	return nil
+}
+
+func (l *launch) ended(res sandbox.Result) (int, error) {
+	code := exitCode(res.Status)
+	switch {
+	case errors.Is(res.Stopped, errTime):
+		l.voice.line("error", "31", fmt.Sprintf("%v (%s); the tree was ended", errTime, time.Duration(l.prep.policy.Limits.Time)))
+		code = exitTime
+	case res.Stopped != nil:
+		l.voice.line("error", "31", "the run was ended: "+res.Stopped.Error())
+		code = exitFailed
+	}
+	reason := ""
+	if res.Stopped != nil {
+		reason = res.Stopped.Error()
+	}
+	return code, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: reason})
+}
+
+// exitCode is the command's own code, or 128 and the signal that ended it.
+func exitCode(ws unix.WaitStatus) int {
+	if ws.Signaled() {
+		return exitSignalled + int(ws.Signal())
+	}
+	return ws.ExitStatus()
+}
+
+func (l *launch) trace(s sandbox.Step, d time.Duration) {
+	if l.flags.trace {
+		l.voice.note(fmt.Sprintf("trace: %-10s %8.2f ms", s, float64(d.Microseconds())/1000))
+	}
+}

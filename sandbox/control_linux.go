@@ -1,0 +1,188 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// message travels between the launcher and init. The peer on the launcher's
+// side is trusted; init is not once the agent runs, so the launcher takes from
+// it nothing but an exit status, a stop and sockets of init's own namespace.
+type message struct {
+	Op     string `json:"op"`
+	Signal int    `json:"signal,omitempty"`
+	Group  bool   `json:"group,omitempty"`
+	Status int    `json:"status,omitempty"` // wait status, see wait(2)
+	Step   string `json:"step,omitempty"`
+	Error  string `json:"error,omitempty"`
+	Errno  int    `json:"errno,omitempty"`
+	Pid    int    `json:"pid,omitempty"`
+	Family int    `json:"family,omitempty"`
+	Found  string `json:"found,omitempty"`
+
+	files []*os.File
+}
+
+// The operations. Launcher to init: go, signal, resume, socket. Init to
+// launcher: network, tty, started, stopped, exited, failed, socket.
+const (
+	opNetwork = "network"
+	opTTY     = "tty"
+	opStarted = "started"
+	opStopped = "stopped"
+	opExited  = "exited"
+	opFailed  = "failed"
+	opSignal  = "signal"
+	opResume  = "resume"
+	opSocket  = "socket"
+)
+
+// Channel is one end of a connection that carries one JSON object a packet,
+// with descriptors. The launcher has one with init and one with the proxy.
+type Channel struct{ f *os.File }
+
+// NewChannelPair gives both ends; they close on exec.
+func NewChannelPair() (*Channel, *Channel, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create control socket: %w", err)
+	}
+	return OpenChannel(fds[0]), OpenChannel(fds[1]), nil
+}
+
+// OpenChannel takes over a descriptor that was inherited.
+func OpenChannel(fd int) *Channel { return &Channel{os.NewFile(uintptr(fd), "control")} }
+
+// Send writes one object; the files stay open here.
+func (c *Channel) Send(v any, files ...*os.File) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	var oob []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		oob = unix.UnixRights(fds...)
+	}
+	for {
+		err = unix.Sendmsg(int(c.f.Fd()), b, oob, nil, unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// maxFiles bounds the descriptors of one packet (the kernel's own bound, SCM_MAX_FD, is 253).
+const maxFiles = 128
+
+// Receive blocks for the next object; io.EOF means that the peer is gone.
+func (c *Channel) Receive(v any) ([]*os.File, error) {
+	buf := make([]byte, 64<<10)
+	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
+	var n, oobn int
+	var err error
+	for {
+		n, oobn, _, _, err = unix.Recvmsg(int(c.f.Fd()), buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if errors.Is(err, unix.ECONNRESET) || (err == nil && n == 0) {
+		return nil, io.EOF
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read control socket: %w", err)
+	}
+	files, err := receivedFiles(oob[:oobn])
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(buf[:n], v); err != nil {
+		closeAll(files)
+		return nil, fmt.Errorf("decode control message: %w", err)
+	}
+	return files, nil
+}
+
+// Close ends the connection; the peer reads io.EOF.
+func (c *Channel) Close() error { return c.f.Close() }
+
+// File is the descriptor, to be inherited by a child.
+func (c *Channel) File() *os.File { return c.f }
+
+func (c *Channel) send(m message) error { return c.Send(m, m.files...) }
+
+func (c *Channel) receive() (m message, err error) {
+	files, err := c.Receive(&m)
+	m.files = files
+	return m, err
+}
+
+func receivedFiles(oob []byte) ([]*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, fmt.Errorf("parse control message: %w", err)
+	}
+	var files []*os.File
+	for _, m := range msgs {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "passed"))
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// SealedFile puts bytes in a memfd that nobody can change any more: how a plan
+// and a filter reach init without a file and without an environment variable.
+func SealedFile(name string, data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create %q: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.Write(data); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write %q: %w", name, err)
+	}
+	seals := unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("seal %q: %w", name, err)
+	}
+	return f, nil
+}
+
+// ReadSealed reads a memfd from its beginning, whoever has read it before.
+func ReadSealed(f *os.File) ([]byte, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size())
+	_, err = f.ReadAt(b, 0)
+	if err == io.EOF {
+		err = nil
+	}
+	return b, err
+}

@@ -1,0 +1,232 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options is one run of a plan. Stdio must be set; the rest may be zero.
+type Options struct {
+	Plan   Plan
+	Filter []byte // from CompileFilter
+	Stdio  [3]*os.File
+	Dir    *RunDir
+	// Blobs are the contents of the plan's files with a Blob number.
+	Blobs [][]byte
+	// Doors receives the listeners and the resolver sockets of the sandbox's
+	// network namespace and returns when somebody serves them. It owns them.
+	Doors func(listeners, resolvers []*os.File) error
+	// Trace is told how long each step took.
+	Trace func(Step, time.Duration)
+	// Started is told the pid of init on the host once the agent runs.
+	Started func(pid int)
+	// Stop ends the run: the reason is what the launcher reports.
+	Stop <-chan error
+	// Grace is how long the agent has between SIGTERM and SIGKILL when Stop
+	// fires. 0: it is killed at once.
+	Grace time.Duration
+}
+
+// Result is how a run ended.
+type Result struct {
+	// Status is the wait status of the command.
+	Status unix.WaitStatus
+	// Stopped is the reason when the launcher ended the run; nil otherwise.
+	Stopped error
+}
+
+// run is the launcher's side of one sandbox.
+type run struct {
+	Options
+	control  *Channel
+	box      *container
+	term     *Terminal
+	messages chan message
+	began    time.Time
+}
+
+// Run starts the plan's command and waits for it. It must be called on the
+// main thread, locked: the parent-death signal of init is bound to the thread
+// that forked it.
+func Run(ctx context.Context, o Options) (Result, error) {
+	for i, f := range o.Stdio {
+		if err := checkStream(i, f); err != nil {
+			return Result{}, stepErr(StepPreflight, err)
+		}
+	}
+	r := &run{Options: o, messages: make(chan message, 16), began: time.Now()}
+	if r.Trace == nil {
+		r.Trace = func(Step, time.Duration) {}
+	}
+	canary, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return Result{}, stepErr(StepPreflight, fmt.Errorf("listen for the self-test: %w", err))
+	}
+	defer canary.Close()
+	if err := r.create(canary.Addr().(*net.TCPAddr).Port); err != nil {
+		return Result{}, err
+	}
+	res, err := r.supervise(ctx)
+	if r.term != nil {
+		r.term.Restore()
+	}
+	r.control.Close()
+	return res, errors.Join(err, stepErr(StepContainer, r.box.destroy()))
+}
+
+// checkStream refuses a standard stream that would carry a piece of the host's
+// tree inside: a directory or an O_PATH handle (CVE-2024-21626).
+func checkStream(i int, f *os.File) error {
+	name := [3]string{"stdin", "stdout", "stderr"}[i]
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return fmt.Errorf("inspect %s: %w", name, err)
+	}
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return fmt.Errorf("inspect %s: %w", name, err)
+	}
+	if flags&unix.O_PATH != 0 || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return fmt.Errorf("refuse %s: it is a directory or a path handle and would show the host's files inside", name)
+	}
+	return nil
+}
+
+// create builds the sandbox up to the moment in which init runs.
+func (r *run) create(canaryPort int) error {
+	ours, theirs, err := NewChannelPair()
+	if err != nil {
+		return stepErr(StepContainer, err)
+	}
+	defer theirs.Close()
+	r.control = ours
+	var slave [3]bool
+	r.term, slave = FindTerminal(r.Stdio)
+	ignored, blocked := inheritedSignals()
+	s := spec{
+		Plan: r.Plan, Filter: r.Filter, Root: r.Dir.root(), SigIgnored: ignored, SigBlocked: blocked,
+		Terminal: r.term != nil, Slave: slave, CanaryPort: canaryPort, Blobs: len(r.Blobs),
+	}
+	files, err := r.inherited(s, theirs)
+	if err != nil {
+		return stepErr(StepContainer, err)
+	}
+	defer closeAll(files[1:])
+	r.box, err = createContainer(r.Dir.state(), r.Dir.Id, r.Dir.root(), r.Plan)
+	if err != nil {
+		return stepErr(StepContainer, err)
+	}
+	go r.read()
+	doors := make(chan error, 1)
+	go func() { doors <- r.serveDoors() }()
+	startErr := r.box.start(r.Stdio, files)
+	theirs.Close()
+	doorsErr := <-doors
+	if startErr != nil || doorsErr != nil {
+		r.box.kill()
+		err := r.whyNot(startErr, doorsErr)
+		return errors.Join(err, r.box.destroy())
+	}
+	r.Trace(StepContainer, time.Since(r.began))
+	return nil
+}
+
+// inherited lists what init gets beside the standard streams, in the order of
+// the fd constants.
+func (r *run) inherited(s spec, control *Channel) ([]*os.File, error) {
+	plan, err := s.seal()
+	if err != nil {
+		return nil, err
+	}
+	// A place for init's own executable, filled by stageInit.
+	self, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	files := []*os.File{control.f, plan, self}
+	for _, b := range r.Blobs {
+		f, err := SealedFile("hermes-wrap-blob", b)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// read turns the control connection into a channel; its end means that init is
+// gone.
+func (r *run) read() {
+	defer close(r.messages)
+	for {
+		m, err := r.control.receive()
+		if err != nil {
+			return
+		}
+		r.messages <- m
+	}
+}
+
+// serveDoors waits for the sandbox's network and hands it on. Init goes on
+// building meanwhile; the agent starts only after Doors has returned.
+func (r *run) serveDoors() error {
+	m, ok := <-r.messages
+	if !ok {
+		return io.ErrUnexpectedEOF
+	}
+	if m.Op == opFailed {
+		return m.err()
+	}
+	if m.Op != opNetwork || m.Status > len(m.files) {
+		return fmt.Errorf("BUG: init said %q before its network was ready", m.Op)
+	}
+	r.Trace(StepNetwork, time.Since(r.began))
+	if r.Doors == nil {
+		closeAll(m.files)
+		return nil
+	}
+	if err := r.Doors(m.files[:m.Status], m.files[m.Status:]); err != nil {
+		return stepErr(StepProxy, err)
+	}
+	r.Trace(StepProxy, time.Since(r.began))
+	return nil
+}
+
+// err rebuilds the error that init reported.
+func (m message) err() error {
+	var err error = errors.New(m.Error)
+	if m.Errno != 0 {
+		err = reportedError{m.Error, unix.Errno(m.Errno)}
+	}
+	return stepErr(Step(m.Step), err)
+}
+
+// reportedError keeps the kernel's error of another process comparable.
+type reportedError struct {
+	text string
+	no   unix.Errno
+}
+
+func (e reportedError) Error() string { return e.text }
+func (e reportedError) Unwrap() error { return e.no }
+
+// whyNot picks the most telling error of a failed start: what init said itself,
+// then what the door-keeper said, then libcontainer.
+func (r *run) whyNot(startErr, doorsErr error) error {
+	if doorsErr != nil && !errors.Is(doorsErr, io.ErrUnexpectedEOF) {
+		return doorsErr
+	}
+	for m := range r.messages {
+		if m.Op == opFailed {
+			return m.err()
+		}
+	}
+	return stepErr(StepContainer, errors.Join(startErr, doorsErr))
+}

@@ -1,0 +1,91 @@
+#ifndef HW_SPAWN_H
+#define HW_SPAWN_H
+
+#include <linux/filter.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "guard.h"
+
+/* The named steps of starting the agent; the numbers travel over the report
+ * pipe and are turned into words by spawn_linux.go. */
+enum hw_step {
+	HW_STEP_NONE = 0,
+	HW_STEP_MAP,
+	HW_STEP_GROUP,
+	HW_STEP_TERMINAL,
+	HW_STEP_STDIO,
+	HW_STEP_CLOSE,
+	HW_STEP_RLIMIT,
+	HW_STEP_CHDIR,
+	HW_STEP_CAPS,
+	HW_STEP_NNP,
+	HW_STEP_LANDLOCK,
+	HW_STEP_GUARD,
+	HW_STEP_SIGNALS,
+	HW_STEP_SECCOMP,
+	HW_STEP_SELFTEST,
+	HW_STEP_EXEC,
+};
+
+/* What must fail once the process is confined. */
+enum hw_probe_kind {
+	HW_PROBE_OPEN_READ = 1,  /* path: open(O_RDONLY) must fail */
+	HW_PROBE_OPEN_WRITE,     /* path: open(O_WRONLY) must fail */
+	HW_PROBE_SYSCALL,        /* unshare(CLONE_NEWUSER) must give EPERM */
+	HW_PROBE_CONNECT,        /* connect to 127.0.0.1:port must fail */
+	HW_PROBE_IOURING,        /* io_uring_setup must give ENOSYS */
+	HW_PROBE_CAPS,           /* the effective capability set must be empty */
+};
+
+struct hw_probe {
+	int kind;
+	const char *path;
+	int port;
+};
+
+struct hw_rlimit {
+	int resource;
+	uint64_t soft, hard;
+};
+
+struct hw_spawn {
+	int new_userns;              /* clone into a user namespace of its own */
+	int ruleset_fd;              /* Landlock ruleset, or -1 */
+	unsigned int ruleset_flags;
+	const struct sock_filter *filter;
+	unsigned short filter_len;   /* 0: no filter */
+	const struct hw_guard *guard;/* may be NULL */
+	const char *path;
+	char *const *argv;
+	char *const *envp;
+	const char *cwd;
+	int stdio[3];
+	int tty;                     /* terminal to put the group in the foreground of, or -1 */
+	int umask;                   /* or -1 */
+	uint64_t sig_ignored;        /* bit n-1: signal n is ignored */
+	uint64_t sig_blocked;
+	const struct hw_rlimit *rlimits;
+	int rlimits_len;
+	const struct hw_probe *probes;
+	int probes_len;
+	int go_fd;                   /* a byte arrives here when the id maps are written */
+	int report_fd;               /* struct hw_report on failure, end of file on success */
+};
+
+struct hw_report {
+	int32_t step;
+	int32_t err;
+	int32_t detail;
+};
+
+/* hw_spawn starts the agent and gives its pid, or -errno. The caller then
+ * writes the id maps and a byte to go_fd's other end. */
+pid_t hw_spawn(const struct hw_spawn *s);
+
+/* The signal state that this process was started with, read before the Go
+ * runtime changes it. */
+void hw_inherited_signals(uint64_t *ignored, uint64_t *blocked);
+
+#endif

@@ -1,0 +1,137 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors that the stages inside inherit, in the order of the launcher's
+// list (they start at 3).
+const (
+	fdControl = 3
+	fdSpec    = 4
+	fdSelf    = 5 // our own sealed executable
+	fdBlobs   = 6 // the first of the plan's blobs
+)
+
+// stageInit is the first act inside the namespaces: already PID 1, with every
+// capability in the new user namespace and the host's files still in view. It
+// makes the network and the private root, and leaves the rest to libcontainer.
+func stageInit() error {
+	debug.SetGCPercent(-1)
+	c := OpenChannel(fdControl)
+	s, err := readSpec(os.NewFile(fdSpec, "plan"))
+	if err == nil {
+		err = prepareInside(c, s)
+	}
+	if err != nil {
+		return reportFailure(c, err)
+	}
+	return nil
+}
+
+func prepareInside(c *Channel, s spec) error {
+	// The launcher's death ends the tree: this, and the end of the control
+	// connection that PID 1 waits for.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return stepErr(StepContainer, fmt.Errorf("set parent-death signal: %w", err))
+	}
+	if err := keepSelf(); err != nil {
+		return stepErr(StepContainer, err)
+	}
+	if err := boundUserNamespaces(s.Plan); err != nil {
+		return stepErr(StepContainer, err)
+	}
+	network := make(chan error, 1)
+	go func() { network <- offerDoors(c, s.Plan) }()
+	if err := buildRoot(s.Root, s.Plan.View, blobFiles(s.Blobs)); err != nil {
+		return stepErr(StepRoot, err)
+	}
+	return stepErr(StepNetwork, <-network)
+}
+
+func blobFiles(n int) []*os.File {
+	files := make([]*os.File, n)
+	for i := range files {
+		files[i] = os.NewFile(uintptr(fdBlobs+i), "blob")
+	}
+	return files
+}
+
+// keepSelf puts our sealed executable where PID 1 is executed from, so that no
+// file of ours needs to lie inside.
+func keepSelf() error {
+	fd, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open own executable: %w", err)
+	}
+	defer unix.Close(fd)
+	return unix.Dup3(fd, fdSelf, 0)
+}
+
+// boundUserNamespaces is the second lock on nested namespaces beside the
+// filter: the agent's own is the only one this namespace may hold.
+func boundUserNamespaces(p Plan) error {
+	if p.UserNS {
+		return nil
+	}
+	err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte("1"), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func offerDoors(c *Channel, p Plan) error {
+	d, err := openDoors(p.CaptureAll, p.Ports)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	m := message{Op: opNetwork, Found: d.captured, Status: len(d.listeners)}
+	m.files = append(append(m.files, d.listeners...), d.resolvers...)
+	return c.send(m)
+}
+
+// reportFailure tells the launcher which step failed, with the kernel's own
+// error, before libcontainer reports no more than an early exit.
+func reportFailure(c *Channel, err error) error {
+	m := message{Op: opFailed, Error: err.Error()}
+	var se *StepError
+	if errors.As(err, &se) {
+		m.Step, m.Error = string(se.Step), se.Err.Error()
+	}
+	var no unix.Errno
+	if errors.As(err, &no) {
+		m.Errno = int(no)
+	}
+	return errors.Join(err, c.send(m))
+}
+
+// RunStage runs the stage that this process was started as, and does not
+// return from one; for a command that somebody typed it does nothing. It must
+// be the first call of main.
+func RunStage() {
+	if len(os.Args) != 2 {
+		return
+	}
+	switch {
+	case os.Args[1] == stageArgInit && os.Getenv("_LIBCONTAINER_INITPIPE") != "":
+		if err := stageInit(); err != nil {
+			os.Exit(exitFailed)
+		}
+		libcontainer.Init()
+	case os.Args[1] == stageArgPidOne && os.Getpid() == 1 && os.Args[0] == fmt.Sprintf("/proc/self/fd/%d", fdSelf):
+		if err := stagePidOne(); err != nil {
+			os.Exit(exitFailed)
+		}
+		os.Exit(0)
+	}
+}
+
+const exitFailed = 125

@@ -1,0 +1,122 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// supervise passes signals in and the end out.
+func (r *run) supervise(ctx context.Context) (Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ForwardSignals(ctx, func(sig unix.Signal, group bool) {
+		if sig == unix.SIGWINCH && r.term != nil {
+			r.term.Resize()
+			return
+		}
+		_ = r.control.send(message{Op: opSignal, Signal: int(sig), Group: group})
+	})
+	over := make(chan error, 1)
+	var kill <-chan time.Time
+	var stopped error
+	for {
+		select {
+		case m, ok := <-r.messages:
+			if !ok {
+				return Result{Stopped: stopped}, r.initGone(stopped)
+			}
+			done, res, err := r.handle(ctx, m, over)
+			if done || err != nil {
+				res.Stopped = stopped
+				return res, err
+			}
+		case stopped = <-r.Stop:
+			kill = r.end()
+		case stopped = <-over:
+			kill = r.end()
+		case <-kill:
+			r.box.kill()
+		}
+	}
+}
+
+func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bool, res Result, err error) {
+	switch m.Op {
+	case opTTY:
+		return false, res, r.openTerminal(m)
+	case opStarted:
+		r.Trace(StepExec, time.Since(r.began))
+		if r.Started != nil {
+			r.Started(r.box.pid())
+		}
+		go r.watchMemory(ctx, over)
+	case opStopped:
+		r.suspend(unix.Signal(m.Signal))
+	case opExited:
+		if r.term != nil {
+			r.term.Drain()
+		}
+		return true, Result{Status: unix.WaitStatus(m.Status)}, nil
+	case opFailed:
+		return true, res, m.err()
+	}
+	return false, res, nil
+}
+
+func (r *run) openTerminal(m message) error {
+	if r.term == nil || len(m.files) != 1 {
+		return stepErr(StepTerminal, errors.New("BUG: init opened a terminal that nobody asked for"))
+	}
+	if err := r.term.Start(m.files[0]); err != nil {
+		return stepErr(StepTerminal, err)
+	}
+	return r.control.send(message{Op: opResume})
+}
+
+// suspend stops the launcher too, so that the shell outside sees a stopped job;
+// it returns when somebody continues it.
+func (r *run) suspend(sig unix.Signal) {
+	if r.term != nil {
+		if err := r.term.Suspend(); err != nil {
+			return
+		}
+		r.term.Resume()
+	} else {
+		_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
+	}
+	_ = r.control.send(message{Op: opSignal, Signal: int(unix.SIGCONT), Group: true})
+}
+
+// end asks the tree to stop and gives the moment at which it is killed.
+func (r *run) end() <-chan time.Time {
+	if r.Grace <= 0 {
+		r.box.kill()
+		return nil
+	}
+	_ = r.control.send(message{Op: opSignal, Signal: int(unix.SIGTERM)})
+	return time.After(r.Grace)
+}
+
+func (r *run) initGone(stopped error) error {
+	if stopped != nil {
+		return nil
+	}
+	return stepErr(StepExec, errors.New("the sandbox's init was killed; nothing inside is left running"))
+}
+
+func (r *run) watchMemory(ctx context.Context, over chan<- error) {
+	limit := r.Plan.Limits.Watch
+	if limit <= 0 {
+		return
+	}
+	err := WatchMemory(ctx, r.box.pid(), limit, func(rss int64) {
+		over <- fmt.Errorf("the tree uses %d MiB, more than limits.memory (%d MiB)", rss>>20, limit>>20)
+	})
+	if err != nil && ctx.Err() == nil {
+		over <- fmt.Errorf("watch memory: %w", err)
+	}
+}

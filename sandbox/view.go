@@ -1,0 +1,332 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// tree is one visible tree: what is granted at and below a real path.
+type tree struct {
+	res         resolved
+	write, exec bool
+	rule        string
+	pos         policy.Pos
+}
+
+// tmpTree is a private tmpfs of the plan.
+type tmpTree struct {
+	path   string
+	size   int64
+	mode   uint32
+	exec   bool
+	inodes int
+	rule   string
+}
+
+// view collects what is visible and turns it into ordered entries and Landlock
+// grants. Rights only add up: a tree inside another has at least its rights.
+type view struct {
+	trees    map[string]*tree // by real path
+	links    map[string]string
+	tmp      []tmpTree
+	files    []Entry
+	hidden   []tree
+	protect  []tree
+	absent   []Guarded
+	warnings []string
+}
+
+func newView() *view {
+	return &view{trees: map[string]*tree{}, links: map[string]string{}}
+}
+
+// grant makes a path of the policy visible.
+func (v *view) grant(p policy.Path, write, exec bool, rule string) error {
+	paths, err := expand(p.Abs, p.Glob)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		r, err := resolve(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			if !p.Optional {
+				v.warnings = append(v.warnings, fmt.Sprintf("%s: %s: %q does not exist and is left out", p.Pos, rule, path))
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: resolve %q: %w", p.Pos, path, err)
+		}
+		if err := v.add(tree{r, write, exec, rule, p.Pos}); err != nil {
+			return fmt.Errorf("%s: %s: %w", p.Pos, rule, err)
+		}
+	}
+	return nil
+}
+
+func (v *view) add(t tree) error {
+	for _, root := range []string{"/proc", "/dev", "/sys"} {
+		if within(t.res.real, root) {
+			return fmt.Errorf("%q cannot be granted: %s inside is the sandbox's own", t.res.real, root)
+		}
+	}
+	if t.res.real == "/" {
+		return errors.New("the whole root cannot be granted")
+	}
+	if !t.res.isDir() && !t.res.mode.IsRegular() {
+		return fmt.Errorf("%q is neither a file nor a directory; a socket is granted under filesystem.sockets, a device under filesystem.devices", t.res.real)
+	}
+	for _, l := range t.res.links {
+		v.links[l.path] = l.target
+	}
+	have := v.trees[t.res.real]
+	if have == nil {
+		v.trees[t.res.real] = &t
+		return nil
+	}
+	have.write, have.exec = have.write || t.write, have.exec || t.exec
+	return nil
+}
+
+// addTmp makes a private tmpfs.
+func (v *view) addTmp(t tmpTree) { v.tmp = append(v.tmp, t) }
+
+// addFile makes a file or another small thing of the launcher's own.
+func (v *view) addFile(e Entry) { v.files = append(v.files, e) }
+
+// covering gives the deepest tree or tmpfs strictly above path, "" if none.
+func (v *view) covering(path string) (root string, t *tree) {
+	for _, m := range v.tmp {
+		if within(path, m.path) && path != m.path && len(m.path) > len(root) {
+			root, t = m.path, nil
+		}
+	}
+	for p, c := range v.trees {
+		if within(path, p) && path != p && len(p) >= len(root) {
+			root, t = p, c
+		}
+	}
+	return root, t
+}
+
+// rights adds up what the trees at and above a path grant.
+func (v *view) rights(path string) (visible, write, exec bool) {
+	for p, t := range v.trees {
+		if within(path, p) {
+			visible, write, exec = true, write || t.write, exec || t.exec
+		}
+	}
+	return visible, write, exec
+}
+
+// hide covers what exists at the literal and at the resolved path.
+func (v *view) hide(p policy.Path, rule string) error {
+	return v.each(p, func(r resolved, err error) error {
+		if err != nil {
+			return nil // nothing to hide: absent is hidden
+		}
+		v.hidden = append(v.hidden, tree{res: r, rule: rule, pos: p.Pos})
+		return nil
+	})
+}
+
+func (v *view) each(p policy.Path, do func(resolved, error) error) error {
+	pattern := strings.TrimSuffix(p.Abs, "/**")
+	paths, err := expand(pattern, p.Glob)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		r, err := resolve(path)
+		if err := do(r, err); err != nil {
+			return fmt.Errorf("%s: %w", p.Pos, err)
+		}
+	}
+	return nil
+}
+
+// keepOut protects an entry inside a writable tree: what exists is covered
+// read-only, what does not exist may not come into existence.
+func (v *view) keepOut(p policy.Path, rule string) error {
+	return v.each(p, func(r resolved, err error) error {
+		if err == nil && r.nlink > 1 && r.mode.IsRegular() {
+			return fmt.Errorf("%s: %q has %d hard links, and a write through another name would pass the protection", rule, r.real, r.nlink)
+		}
+		if err == nil {
+			v.protect = append(v.protect, tree{res: r, rule: rule, pos: p.Pos})
+		}
+		// A symlink cannot be covered, so its name is guarded beside its target.
+		if err != nil || len(r.links) > 0 {
+			v.guardName(p, rule, r)
+		}
+		return nil
+	})
+}
+
+// guardName finds the deepest directory that exists and the first name that
+// does not.
+func (v *view) guardName(p policy.Path, rule string, r resolved) {
+	literal := r.literal
+	if len(r.links) > 0 {
+		// The directory of the symlink, resolved, and the symlink's name.
+		literal = r.links[len(r.links)-1].path
+	}
+	for path := literal; path != "/"; path = filepath.Dir(path) {
+		parent, err := resolve(filepath.Dir(path))
+		if err == nil && parent.isDir() {
+			v.absent = append(v.absent, Guarded{Parent: parent.real, Name: filepath.Base(path), Rule: rule, Pos: p.Pos})
+			return
+		}
+	}
+}
+
+// entries gives the private root in the order in which it is built.
+func (v *view) entries() []Entry {
+	var out []Entry
+	for _, m := range v.tmp {
+		out = append(out, Entry{Kind: KindTmpfs, Target: m.path, Size: m.size, Inodes: m.inodes, Mode: m.mode, Write: true, Exec: m.exec, Rule: m.rule})
+	}
+	for path, t := range v.trees {
+		if e, ok := v.bindEntry(path, t); ok {
+			out = append(out, e)
+		}
+	}
+	for path, target := range v.links {
+		if root, t := v.covering(path); root == "" || t == nil {
+			out = append(out, Entry{Kind: KindSymlink, Target: path, Data: target, Rule: "a symlink on the way"})
+		}
+	}
+	out = append(out, v.files...)
+	slices.SortStableFunc(out, byDepth)
+	return append(out, v.covers()...)
+}
+
+func byDepth(a, b Entry) int {
+	if d := strings.Count(a.Target, "/") - strings.Count(b.Target, "/"); d != 0 {
+		return d
+	}
+	return strings.Compare(a.Target, b.Target)
+}
+
+// bindEntry leaves out a tree that a tree above it shows with the same rights.
+func (v *view) bindEntry(path string, t *tree) (Entry, bool) {
+	if v.isHidden(path) {
+		return Entry{}, false
+	}
+	_, write, exec := v.rights(path)
+	if root, above := v.covering(path); above != nil {
+		if _, w, x := v.rights(root); w == write && x == exec {
+			return Entry{}, false
+		}
+	}
+	return Entry{
+		Kind: KindBind, Target: path, Source: path, Dev: t.res.dev, Ino: t.res.ino, Dir: t.res.isDir(),
+		Write: write, Exec: exec, Rule: t.rule, Pos: t.pos,
+	}, true
+}
+
+// isHidden tells whether a path lies at or below a hidden one: deny wins.
+func (v *view) isHidden(path string) bool {
+	return slices.ContainsFunc(v.hidden, func(h tree) bool { return within(path, h.res.real) })
+}
+
+// covers come last: pins from the top down, then read-only and blank covers.
+func (v *view) covers() []Entry {
+	pins := map[string]Entry{}
+	var covers []Entry
+	for _, p := range v.protect {
+		root, write := v.writableAbove(p.res.real)
+		if !write {
+			continue // nothing to protect from: it is read-only or invisible
+		}
+		covers = append(covers, Entry{Kind: KindProtect, Target: p.res.real, Dir: p.res.isDir(), Rule: p.rule, Pos: p.pos})
+		v.pin(pins, filepath.Dir(p.res.real), root, p)
+	}
+	for _, h := range v.hidden {
+		if visible, _, _ := v.rights(h.res.real); !visible {
+			continue
+		}
+		covers = append(covers, Entry{Kind: KindMask, Target: h.res.real, Dir: h.res.isDir(), Rule: h.rule, Pos: h.pos})
+		if root, write := v.writableAbove(h.res.real); write {
+			v.pin(pins, filepath.Dir(h.res.real), root, h)
+		}
+	}
+	for _, g := range v.guarded() {
+		if root, write := v.writableAbove(g.Parent + "/x"); write {
+			v.pin(pins, g.Parent, root, tree{rule: g.Rule, pos: g.Pos})
+		}
+	}
+	var out []Entry
+	for _, e := range pins {
+		out = append(out, e)
+	}
+	slices.SortFunc(out, byDepth)
+	slices.SortStableFunc(covers, byDepth)
+	return append(out, slices.CompactFunc(covers, func(a, b Entry) bool { return a.Target == b.Target && a.Kind == b.Kind })...)
+}
+
+// pin binds every directory from below root down to dir onto itself, since
+// renaming the parent of a covered entry would leave the cover behind.
+func (v *view) pin(pins map[string]Entry, dir, root string, why tree) {
+	for ; within(dir, root) && dir != root; dir = filepath.Dir(dir) {
+		if v.trees[dir] == nil {
+			pins[dir] = Entry{Kind: KindPin, Target: dir, Dir: true, Rule: why.rule, Pos: why.pos}
+		}
+	}
+}
+
+// writableAbove gives the root of the writable bind that holds path.
+func (v *view) writableAbove(path string) (root string, ok bool) {
+	_, write, _ := v.rights(path)
+	if !write {
+		return "", false
+	}
+	for p, t := range v.trees {
+		if t.write && within(path, p) && (root == "" || len(p) < len(root)) {
+			root = p
+		}
+	}
+	return root, root != ""
+}
+
+// guarded keeps the names whose directory is writable on the host.
+func (v *view) guarded() []Guarded {
+	var out []Guarded
+	for _, g := range v.absent {
+		if _, ok := v.writableAbove(filepath.Join(g.Parent, g.Name)); ok && !v.isHidden(g.Parent) {
+			out = append(out, g)
+		}
+	}
+	slices.SortFunc(out, func(a, b Guarded) int {
+		return strings.Compare(a.Parent+"/"+a.Name, b.Parent+"/"+b.Name)
+	})
+	return slices.CompactFunc(out, func(a, b Guarded) bool { return a.Parent == b.Parent && a.Name == b.Name })
+}
+
+// grants gives the Landlock rules. A cover cannot be subtracted here (Landlock
+// only grants): covers are held by their mounts.
+func (v *view) grants() []Grant {
+	var out []Grant
+	for path, t := range v.trees {
+		if v.isHidden(path) {
+			continue
+		}
+		out = append(out, Grant{Path: path, Write: t.write, Exec: t.exec, Rule: t.rule, Pos: t.pos})
+	}
+	for _, m := range v.tmp {
+		out = append(out, Grant{Path: m.path, Write: true, Exec: m.exec, Rule: m.rule})
+	}
+	for _, f := range v.files {
+		if f.Kind == KindFile {
+			out = append(out, Grant{Path: f.Target, Rule: f.Rule})
+		}
+	}
+	slices.SortFunc(out, func(a, b Grant) int { return strings.Compare(a.Path, b.Path) })
+	return out
+}
