@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/bmatcuk/doublestar/v4"
 )
@@ -19,12 +20,20 @@ type form struct {
 	check func(string) (what, hint string)
 	// example completes the hint when the shape is wrong.
 	example string
+	shape   *regexp.Regexp
 }
 
 // forms lists what the "is" and "key" tags name. A pattern describes what is
 // necessary; check has the last word.
 func forms(name string) (form, bool) {
-	f, ok := map[string]form{
+	f, ok := allForms()[name]
+	return f, ok
+}
+
+// allForms compiles the patterns when the first policy is read, and not in
+// every process of the program.
+var allForms = sync.OnceValue(func() map[string]form {
+	all := map[string]form{
 		"name":        {pattern: `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, example: "letters, digits, dots, dashes and underscores: acme-hermes"},
 		"rule-name":   {pattern: `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, example: "letters, digits, dots, dashes and underscores: github-read"},
 		"extends":     {pattern: `^(builtin:[A-Za-z0-9][A-Za-z0-9._-]*|.*/.*|.*\.ya?ml)$`, check: checkExtends, example: `"builtin:strict", or a path to a file`},
@@ -44,9 +53,13 @@ func forms(name string) (form, bool) {
 		"host-port":   {pattern: `^.+:[0-9]+$`, check: checkHostPort, example: "host:port"},
 		"url":         {pattern: `^[A-Z]+ https?://`, check: checkURL, example: `a method and an absolute URL: "GET https://example.org/"`},
 		"no-glob":     {},
-	}[name]
-	return f, ok
-}
+	}
+	for name, f := range all {
+		f.shape = regexp.MustCompile(f.pattern)
+		all[name] = f
+	}
+	return all
+})
 
 // Form gives the JSON Schema pattern of an "is" or "key" tag, or "".
 func Form(name string) string {
@@ -68,7 +81,7 @@ func checkValue(name, value string) (what, hint string) {
 			return what, hint
 		}
 	}
-	if f.pattern != "" && !regexp.MustCompile(f.pattern).MatchString(value) {
+	if !f.shape.MatchString(value) {
 		return fmt.Sprintf("%q is not a valid %s", value, strings.ReplaceAll(name, "-", " ")), f.example
 	}
 	return "", ""

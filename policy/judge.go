@@ -9,7 +9,7 @@ import (
 
 // judge looks at a whole policy for what is almost surely a mistake.
 func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
-	j := judging{policy: p, homes: []place{newPlace(Path{Abs: "/"})}}
+	j := judging{policy: p, homes: []place{newPlace(Path{Abs: "/"})}, places: map[string]place{}}
 	for _, h := range o.homes() {
 		j.homes = append(j.homes, newPlace(Path{Abs: h}))
 	}
@@ -24,6 +24,7 @@ func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
 type judging struct {
 	policy   Policy
 	homes    []place // and the root
+	places   map[string]place
 	problems Problems
 	warnings []Problem
 }
@@ -68,7 +69,7 @@ func (j *judging) grants() {
 // swallows gives the directory of importance that lies at or below a path, by
 // its literal or its resolved name, or "".
 func (j *judging) swallows(p Path) string {
-	g := newPlace(p)
+	g := j.place(p)
 	for _, dir := range j.homes {
 		for _, d := range []string{dir.Abs, dir.real} {
 			// A pattern that takes any name in a directory takes the directory.
@@ -78,6 +79,16 @@ func (j *judging) swallows(p Path) string {
 		}
 	}
 	return ""
+}
+
+// place resolves each path once: that is most of the work here.
+func (j *judging) place(p Path) place {
+	g, ok := j.places[p.Abs]
+	if !ok || g.Glob != p.Glob {
+		g = newPlace(p)
+		j.places[p.Abs] = g
+	}
+	return g
 }
 
 // resolve follows the symlinks of a path as far as it exists.
@@ -103,7 +114,8 @@ func (j *judging) auditFile() {
 		return
 	}
 	real := resolve(file.Abs)
-	for _, g := range places(j.policy.Granted()) {
+	for _, p := range j.policy.Granted() {
+		g := j.place(p)
 		if g.holds(file.Abs) || g.holds(real) {
 			pos := file.Pos
 			if pos == (Pos{}) {

@@ -8,19 +8,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // Numbers are decimal and nothing else: 0443, 0x1f, 1_000 and 1e3 mean
 // different things to different YAML readers.
 var (
-	intForm      = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,17})$`)
-	floatForm    = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.[0-9]{1,6})?$`)
-	sizeForm     = regexp.MustCompile(`^(0|[1-9][0-9]{0,17})([KMGT]?)$`)
-	durationForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(ms|s|m|h)$`)
-	oldBool      = regexp.MustCompile(`^(?i:y|yes|n|no|on|off|true|false)$`)
-	oldNumber    = regexp.MustCompile(`^[-+]?(\.[0-9]|[0-9])[0-9a-fA-FxobeE_.+-]*$`)
+	intForm      = lazy(`^-?(0|[1-9][0-9]{0,17})$`)
+	floatForm    = lazy(`^(0|[1-9][0-9]{0,8})(\.[0-9]{1,6})?$`)
+	sizeForm     = lazy(`^(0|[1-9][0-9]{0,17})([KMGT]?)$`)
+	durationForm = lazy(`^(0|[1-9][0-9]{0,8})(ms|s|m|h)$`)
+	oldBool      = lazy(`^(?i:y|yes|n|no|on|off|true|false)$`)
+	oldNumber    = lazy(`^[-+]?(\.[0-9]|[0-9])[0-9a-fA-FxobeE_.+-]*$`)
 )
+
+// lazy compiles a pattern when it is first needed.
+func lazy(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
 
 // ambiguous tells what is wrong with an unquoted word where a string is
 // wanted: some YAML readers take it for something else.
@@ -32,7 +38,7 @@ func ambiguous(n *node) (what, hint string) {
 	if n.tag != "str" && n.tag != "" {
 		return fmt.Sprintf("want text, got a %s", word(n.tag)), quote
 	}
-	if oldBool.MatchString(n.value) {
+	if oldBool().MatchString(n.value) {
 		return "want text, got a word that some readers take for true or false", quote
 	}
 	return "", ""
@@ -133,7 +139,7 @@ func setBool(n *node, v reflect.Value) (what, hint string) {
 }
 
 func setInt(n *node, v reflect.Value) (what, hint string) {
-	if !n.plain || !intForm.MatchString(n.value) {
+	if !n.plain || !intForm().MatchString(n.value) {
 		return fmt.Sprintf("want a whole number, got %q", n.value), numberHint(n)
 	}
 	i, err := strconv.ParseInt(n.value, 10, 32)
@@ -149,16 +155,16 @@ func setInt(n *node, v reflect.Value) (what, hint string) {
 
 func numberHint(n *node) string {
 	switch {
-	case !n.plain && intForm.MatchString(n.value):
+	case !n.plain && intForm().MatchString(n.value):
 		return "write " + n.value + " without quotes"
-	case oldNumber.MatchString(n.value):
+	case oldNumber().MatchString(n.value):
 		return "numbers are decimal, without leading zeros, underscores or exponents"
 	}
 	return ""
 }
 
 func setFloat(n *node, v reflect.Value) (what, hint string) {
-	if !n.plain || !floatForm.MatchString(n.value) {
+	if !n.plain || !floatForm().MatchString(n.value) {
 		return fmt.Sprintf("want a number, got %q", n.value), numberHint(n)
 	}
 	f, err := strconv.ParseFloat(n.value, 64)
@@ -170,7 +176,7 @@ func setFloat(n *node, v reflect.Value) (what, hint string) {
 }
 
 func setSize(n *node, v reflect.Value) (what, hint string) {
-	m := sizeForm.FindStringSubmatch(n.value)
+	m := sizeForm().FindStringSubmatch(n.value)
 	if m == nil {
 		return fmt.Sprintf("want a size, got %q", n.value), "write bytes or a number with K, M, G or T: 512M"
 	}
@@ -185,7 +191,7 @@ func setSize(n *node, v reflect.Value) (what, hint string) {
 
 func setDuration(n *node, v reflect.Value) (what, hint string) {
 	const example = "write a number with ms, s, m or h: 30s"
-	if !durationForm.MatchString(n.value) {
+	if !durationForm().MatchString(n.value) {
 		return fmt.Sprintf("want a duration, got %q", n.value), example
 	}
 	d, err := time.ParseDuration(n.value)
