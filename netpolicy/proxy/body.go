@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,9 +36,11 @@ type body struct {
 	// trailer receives the announced fields after the last chunk.
 	trailer http.Header
 
-	mu     sync.Mutex
-	done   bool // read to its end
+	mu     sync.Mutex // held while a Read waits for the client
 	failed error
+
+	ended atomic.Bool // read to its end
+	bad   atomic.Bool // found to be malformed
 }
 
 // Read gives the body's bytes.
@@ -47,13 +50,14 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case b.failed != nil:
 		return 0, b.failed
-	case b.done:
+	case b.ended.Load():
 		return 0, io.EOF
 	}
 	n, err := b.lockedRead(p)
 	if err == io.EOF {
-		b.done = true
+		b.ended.Store(true)
 	} else if err != nil {
+		b.bad.Store(errors.Is(err, errBody))
 		b.failed = err
 	}
 	return n, err
@@ -143,17 +147,23 @@ func (b *body) lockedTrailers() error {
 func (b *body) Close() error { return nil }
 
 // finished tells whether the next request can be read from the connection.
-func (b *body) finished() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.done
-}
+func (b *body) finished() bool { return b.ended.Load() }
 
 // malformed tells whether it was the body that failed.
-func (b *body) malformed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return errors.Is(b.failed, errBody)
+func (b *body) malformed() bool { return b.bad.Load() }
+
+// progress counts what is read of a body as a sign of life of its request.
+type progress struct {
+	io.ReadCloser
+	idle *time.Timer
+	span time.Duration
+}
+
+// Read reads and puts the end for idleness off.
+func (p *progress) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	p.idle.Reset(p.span)
+	return n, err
 }
 
 func expectCRLF(r *bufio.Reader) error {

@@ -65,6 +65,14 @@ func (c *capture) Close() error {
 	return err
 }
 
+// CloseWrite ends the direction to the agent.
+func (c *capture) CloseWrite() error {
+	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return c.Close()
+}
+
 // wire is what the first bytes of a connection look like.
 type wire uint8
 

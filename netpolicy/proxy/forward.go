@@ -12,6 +12,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
@@ -216,6 +217,7 @@ func (s *Server) explain(h netpolicy.Host, err error) *refusal {
 	var certificate *tls.CertificateVerificationError
 	var invalid x509.CertificateInvalidError
 	var network net.Error
+	r := unreachable(h, http.StatusBadGateway, "the connection to the server failed")
 	switch {
 	case errors.Is(err, errBody):
 		return malformed(http.StatusBadRequest, "malformed request body")
@@ -224,11 +226,14 @@ func (s *Server) explain(h netpolicy.Host, err error) *refusal {
 		r.Reason = "the name points to " + refused.addr.String() + ": " + r.Reason
 		return r
 	case errors.As(err, &lookup):
-		return unreachable(h, http.StatusBadGateway, "the name cannot be resolved: "+err.Error())
+		r.Reason = "the name cannot be resolved"
 	case errors.As(err, &certificate), errors.As(err, &invalid):
-		return unreachable(h, http.StatusBadGateway, "the server's certificate is not valid: "+err.Error())
+		r.Reason = "the server's certificate is not valid"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		r.Reason = "the server refuses connections"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return unreachable(h, http.StatusGatewayTimeout, "the server did not answer in time")
+		r.Reason, r.status = "the server did not answer in time", http.StatusGatewayTimeout
 	}
-	return unreachable(h, http.StatusBadGateway, err.Error())
+	r.detail = err.Error()
+	return r
 }

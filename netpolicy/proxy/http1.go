@@ -23,6 +23,11 @@ type http1 struct {
 	in   *bufio.Reader
 	out  *bufio.Writer
 	head []byte
+
+	mu sync.Mutex
+	// answered is set as the final answer begins. 100 Continue, which another
+	// goroutine sends, must not land inside it.
+	answered bool
 }
 
 // copyBuffers are what bodies are copied through.
@@ -62,6 +67,9 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 	}
 	idle := time.AfterFunc(h.s.limits.Idle, cancel)
 	defer idle.Stop()
+	if b != nil {
+		out.Body = &progress{out.Body, idle, h.s.limits.Idle}
+	}
 	unwatch := h.watch(b, cancel)
 	resp, refused := h.s.exchange(h.f, out)
 	if refused != nil {
@@ -129,6 +137,9 @@ func (h *http1) badHead(err error) {
 
 // request gives what is to be judged. b is nil when there is no body.
 func (h *http1) request(hd *head) (r *request, b *body) {
+	h.mu.Lock()
+	h.answered = false
+	h.mu.Unlock()
 	r = &request{method: hd.method, target: hd.target, authority: hd.host, header: hd.header, length: hd.length, upgrade: hd.upgrade}
 	if hd.length == 0 {
 		return r, nil
@@ -153,8 +164,14 @@ func (h *http1) request(hd *head) (r *request, b *body) {
 	return r, b
 }
 
-// sendContinue runs only after the request was allowed.
+// sendContinue runs only after the request was allowed, when its body is first
+// read, unless the server answered without reading it.
 func (h *http1) sendContinue() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.answered {
+		return errors.New("read request body: answered already")
+	}
 	if err := h.conn.SetWriteDeadline(time.Now().Add(h.s.limits.Head)); err != nil {
 		return err
 	}
@@ -228,6 +245,7 @@ func (h *http1) answer(hd *head, r *refusal, last bool) error {
 // bytes makes the kernel send RST, which can destroy the answer on its way.
 func (h *http1) linger() {
 	closeWrite(h.conn)
+	closeWrite(h.c) // beneath TLS, too
 	if h.c.SetReadDeadline(time.Now().Add(h.s.limits.Linger)) != nil {
 		return
 	}

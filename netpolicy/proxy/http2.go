@@ -128,6 +128,9 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 	}
 	idle := time.AfterFunc(s.limits.Idle, cancel)
 	defer idle.Stop()
+	if out.Body != http.NoBody {
+		out.Body = &progress{out.Body, idle, s.limits.Idle}
+	}
 	resp, refused := s.exchange(f, out)
 	if refused != nil {
 		s.answerHTTP2(w, r.Body, refused)

@@ -425,3 +425,29 @@ func TestTruncatedUpstream(t *testing.T) {
 		})
 	}
 }
+
+// A server that answers before it has the body gets no 100 Continue into the
+// middle of its answer (corpus D49).
+func TestEarlyAnswer(t *testing.T) {
+	w := newWorld(t, testNetwork())
+	w.serveRaw("api.example.org", 80, func(c net.Conn) {
+		in := bufio.NewReader(c)
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil || line == "\r\n" {
+				break
+			}
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig")
+	})
+	for range 20 {
+		c := w.open("api.example.org", 80, "")
+		_, _ = io.WriteString(c, "POST /public/a HTTP/1.1\r\nHost: api.example.org\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+		b, _ := io.ReadAll(c)
+		_ = c.Close()
+		answer := strings.TrimPrefix(string(b), "HTTP/1.1 100 Continue\r\n\r\n")
+		if strings.Contains(answer, "100 Continue") || !strings.HasPrefix(answer, "HTTP/1.1 413") && !strings.HasPrefix(answer, "HTTP/1.1 502") {
+			t.Fatalf("got %q, want one whole answer", b)
+		}
+	}
+}

@@ -41,6 +41,9 @@ type refusal struct {
 
 	status int
 	pos    string
+	// detail is for the record alone: it may name resolvers and addresses of
+	// the host's network, which are none of the agent's business.
+	detail string
 }
 
 func newRefusal(status int, kind, note, reason string) *refusal {
@@ -112,6 +115,9 @@ func (r *refusal) event(kind audit.Kind, f *front) audit.Event {
 		Status: r.status, Rule: r.Rule, Pos: r.pos, Reason: r.Reason}
 	if e.Host == "" {
 		e.Host = f.host.String()
+	}
+	if r.detail != "" {
+		e.Reason += ": " + r.detail
 	}
 	if r.Error == errUpstream {
 		e.Kind, e.Verdict = audit.KindUpstream, ""

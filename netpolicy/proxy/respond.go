@@ -45,6 +45,9 @@ func (h *http1) respond(hd *head, resp *http.Response, idle *time.Timer, keep *b
 
 // writeHead writes a status line and fields, which are already checked.
 func (h *http1) writeHead(status int, header http.Header, last bool) error {
+	h.mu.Lock()
+	h.answered = true
+	h.mu.Unlock()
 	if err := h.conn.SetWriteDeadline(time.Now().Add(h.s.limits.Idle)); err != nil {
 		return err
 	}
