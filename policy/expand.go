@@ -90,6 +90,7 @@ func eachPath(v reflect.Value, path string, tag reflect.StructTag, f func(*Path,
 func (e expander) path(p Path, glob bool) (out Path, what, hint string) {
 	text, optional := strings.CutSuffix(p.Text, "?")
 	p.Optional = optional
+	e.base, text = climb(e.base, text)
 	p.Glob = strings.Contains(text, "*")
 	if what, hint := checkPathText(text, glob); what != "" {
 		return p, what, hint
@@ -116,6 +117,22 @@ func (e expander) path(p Path, glob bool) (out Path, what, hint string) {
 	}
 	p.Abs = filepath.Clean(abs)
 	return p, "", ""
+}
+
+// climb follows the ".." at the start of a relative path. The base is resolved
+// first, as the kernel does it: behind a symlink the parent is another.
+func climb(base, text string) (string, string) {
+	for base != "" {
+		rest, ok := strings.CutPrefix(text, "../")
+		if !ok && text == ".." {
+			rest, ok = ".", true
+		}
+		if !ok {
+			return base, text
+		}
+		base, text = filepath.Dir(resolve(base)), rest
+	}
+	return base, text
 }
 
 // root puts the value of the variable, or the base, before the rest.

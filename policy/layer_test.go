@@ -112,14 +112,14 @@ func TestFlags(t *testing.T) {
 	w := newWorld(t)
 	o := w.opts
 	o.Flags = Flags{
-		Read: []string{"sub", "/opt/x"}, Env: []string{"TERM", "A=b=c", "E="},
+		Read: []string{"sub", "/opt/x", "../lib"}, Env: []string{"TERM", "A=b=c", "E="},
 		Publish: []string{"8080:80"}, AllowHost: []string{"a.org", "*.b.org:8443", "[2001:db8::1]:443"},
 	}
 	p, err := Load(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"/usr", w.work + "/sub", "/opt/x"}, texts(p.Filesystem.Read)); diff != "" {
+	if diff := cmp.Diff([]string{"/usr", w.work + "/sub", "/opt/x", w.home + "/lib"}, texts(p.Filesystem.Read)); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]string{"A": "b=c", "E": ""}, p.Env.Set); diff != "" {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,7 +22,7 @@ type Options struct {
 	// Home is what "~" and ${HOME} mean. It is the one source for both.
 	Home string
 	// PasswdHome is the home directory in the password database; empty looks
-	// it up. It only serves to warn, and to protect both directories.
+	// it up in /etc/passwd. It only serves to warn, and to protect both directories.
 	PasswdHome string
 	// Getenv reads the caller's environment: XDG_* and HERMES_HOME. nil: no
 	// variable is set.
@@ -131,15 +130,4 @@ func (o Options) homes() []string {
 		}
 	}
 	return hs
-}
-
-func (o Options) passwdHome() string {
-	if o.PasswdHome != "" {
-		return o.PasswdHome
-	}
-	u, err := user.LookupId(strconv.Itoa(o.Uid))
-	if err != nil {
-		return ""
-	}
-	return u.HomeDir
 }

@@ -84,7 +84,7 @@ type Require struct {
 	// is said in the first line on stderr and in the audit record. Empty:
 	// nothing may be missing, and the launch stops with exit 125 instead.
 	MayDegrade []Layer `yaml:"may_degrade" json:"may_degrade,omitzero" enum:"namespaces,landlock,seccomp,memory,pids,cpu,proc,capture" tighten:"subset"`
-	// LandlockABI is the lowest Landlock ABI to accept, 1 to 7. 0 accepts what
+	// LandlockABI is the lowest Landlock ABI to accept. 0 accepts what
 	// the profile needs (3: truncation is covered).
 	LandlockABI int `yaml:"landlock_abi" json:"landlock_abi,omitzero" max:"16" tighten:"higher"`
 }

@@ -183,3 +183,31 @@ func TestHomeMismatch(t *testing.T) {
 		t.Errorf("got %v, want a refusal", err)
 	}
 }
+
+func TestParsePasswd(t *testing.T) {
+	const file = "root:x:0:0:root:/root:/bin/bash\nbroken:x:7\nu:x:1000:1000:,,,:/home/u:/bin/sh\nv:x:1000:1000::/home/v:/bin/sh\n"
+	for uid, want := range map[int]string{0: "/root", 1000: "/home/u", 7: "", 8: ""} {
+		if got := parsePasswd(strings.NewReader(file), uid); got != want {
+			t.Errorf("uid %d: got %q, want %q", uid, got, want)
+		}
+	}
+}
+
+// A relative path on the command line climbs from the real directory.
+func TestClimbBehindLink(t *testing.T) {
+	w := newWorld(t)
+	if err := os.MkdirAll(filepath.Join(w.home, "far/away"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	symlink(t, filepath.Join(w.home, "far/away"), filepath.Join(w.work, "here"))
+	o := w.opts
+	o.Cwd = filepath.Join(w.work, "here")
+	o.Flags.Read = []string{"../x"}
+	p, err := Load(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := p.Filesystem.Read[1].Abs, resolve(filepath.Join(w.home, "far/x")); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -59,7 +59,7 @@ func badRune(r rune, n int) (what, hint string) {
 		return "NUL character", "remove it"
 	case r < ' ' || r >= 0x7f && r <= 0x9f:
 		return fmt.Sprintf("control character %U", r), "remove it"
-	case r == 0xfeff || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f:
+	case r == 0xfeff || r == 0xad || r >= 0x200b && r <= 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f:
 		return fmt.Sprintf("invisible character %U", r), "remove it; it can make the policy read differently"
 	}
 	return "", ""
