@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/textproto"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Whatever the strict parser accepts, net/http reads the same way once it is
@@ -102,3 +104,8 @@ func FuzzDNS(f *testing.F) {
 		}
 	})
 }
+
+// nopConn is a connection of which only the deadlines are used.
+type nopConn struct{ net.Conn }
+
+func (nopConn) SetReadDeadline(time.Time) error { return nil }
