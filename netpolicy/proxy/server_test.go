@@ -109,6 +109,7 @@ func TestPanicIsContained(t *testing.T) {
 		}
 		_ = c.Close()
 	}
+	_ = w.srv.Close() // waits for the first connection to be recorded
 	w.wantEvent("fault", func(e audit.Event) bool { return e.Kind == audit.KindFault })
 }
 
