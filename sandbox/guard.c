@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
@@ -76,6 +77,9 @@ static long harden(int sock)
 		void *restorer;
 		uint64_t mask;
 	} ignore = { .handler = (void *)1 };
+	struct {
+		uint64_t soft, hard;
+	} files;
 	uint64_t all = ~0ULL;
 	long r;
 
@@ -94,6 +98,12 @@ static long harden(int sock)
 	cap[0].inheritable = cap[1].permitted = cap[1].effective = cap[1].inheritable = 0;
 	if (r >= 0)
 		r = SYS(SYS_capset, &head, cap);
+	/* Descriptors are kept for the protected parents and for the tasks seen lately. */
+	if (r >= 0)
+		r = SYS(SYS_prlimit64, 0L, RLIMIT_NOFILE, NULL, &files);
+	files.soft = files.hard;
+	if (r >= 0)
+		r = SYS(SYS_prlimit64, 0L, RLIMIT_NOFILE, &files, NULL);
 	/* The agent's pipes must not stay open for as long as the broker runs. */
 	if (r >= 0 && sock > 0)
 		r = SYS(SYS_close_range, 0L, sock - 1, 0L);

@@ -20,6 +20,10 @@
  * (the broker would not share a narrower domain), ioctls that create a
  * subvolume or a reflink by name with EPERM, foreign ABIs with ENOSYS.
  *
+ * One trace remains: a signal that arrives before the broker has taken the call
+ * up ends it with EINTR if its handler was installed without SA_RESTART, where
+ * the kernel alone would have finished it. Nothing has been done then.
+ *
  * Not covered: unlinking, and writing through an open(2) without O_CREAT, once
  * somebody outside has created the name during the run; replacing the protected
  * parent directory itself (pin it with a mount).

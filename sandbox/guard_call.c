@@ -7,7 +7,23 @@
 
 #define AT_LINK_FLAGS (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW)
 
-/* Finds the place of the path in p->buf, read from the caller before, starting at its dirfd. */
+/*
+ * Finds the place of the path in p->buf, read from the caller before. A
+ * relative one starts at base. What was read by number, memory and descriptors,
+ * was the caller's if the caller still waits now.
+ */
+static long place_from(struct hw_call *c, long base, struct hw_place *p)
+{
+	long r = hw_place_find(c, (int)base, p);
+
+	if (r >= 0 && !hw_guard_valid(c->n)) {
+		hw_place_drop(p);
+		r = -EINTR;
+	}
+	return r;
+}
+
+/* The same, starting at the caller's dirfd. */
 static long place_of(struct hw_call *c, int dirfd, struct hw_place *p)
 {
 	long base = -1, r;
@@ -18,13 +34,8 @@ static long place_of(struct hw_call *c, int dirfd, struct hw_place *p)
 		if (base < 0)
 			return base;
 	}
-	r = hw_place_find(c, (int)base, p);
+	r = place_from(c, base, p);
 	hw_close((int)base);
-	/* What was read by number, memory and descriptors, was the caller's if the caller still waits. */
-	if (r >= 0 && !hw_guard_valid(c->n)) {
-		hw_place_drop(p);
-		r = -EINTR;
-	}
 	return r;
 }
 
@@ -175,42 +186,53 @@ static long do_link(struct hw_call *c, int olddir, uint64_t oldpath, int newdir,
 }
 
 /*
- * Binds a socket to a path. getsockname(2) must later give the caller's own
- * spelling, so the kernel has to walk that very string again. That is sound
- * because nobody else can create or rename anything meanwhile: every such call
- * of the agent waits for this process. Only a path through procfs, which means
- * something else here, is bound by its last component.
+ * Binds a socket to the name that place means; sa holds the caller's spelling.
+ *
+ * getsockname(2) must later give that spelling, so the kernel has to walk the
+ * very string again. That is sound because nobody else can create or rename
+ * anything meanwhile: every such call of the agent waits for this process. Only
+ * a path through procfs, which means something else here, is bound by its last
+ * component.
  */
-static long bind_path(struct hw_call *c, int sock, struct sockaddr_un *sa, socklen_t len)
+static long bind_at(int sock, long base, const struct hw_place *p, const struct sockaddr_un *sa, socklen_t len)
 {
-	static struct hw_place p;
 	struct sockaddr_un last = { .sun_family = AF_UNIX };
 	const size_t head = offsetof(struct sockaddr_un, sun_path);
-	long base, r;
-	size_t n;
+	size_t n = strlen(p->name);
+	long r = SYS(SYS_fchdir, p->direct ? base : (long)p->dir);
 
+	if (r < 0)
+		return r;
+	if (!p->direct) {
+		memcpy(last.sun_path, p->name, n);
+		sa = &last;
+		len = (socklen_t)(head + n);
+	}
+	r = SYS(SYS_bind, sock, sa, len);
+	SYS(SYS_fchdir, hw_broker.root);
+	return r;
+}
+
+static long bind_path(struct hw_call *c, int sock, const struct sockaddr_un *sa, socklen_t len)
+{
+	static struct hw_place p;
+	const size_t head = offsetof(struct sockaddr_un, sun_path);
+	/* Taken once: another thread of the caller may change its directory at any time. */
+	long base = hw_task_base(c, AT_FDCWD), r;
+
+	if (base < 0)
+		return base;
 	memcpy(p.buf, sa->sun_path, len - head);
 	p.buf[len - head] = 0;
-	r = place_of(c, AT_FDCWD, &p);
+	r = place_from(c, base, &p);
 	if (r >= 0 && hw_place_protected(&p))
 		r = type_at(&p) ? -EADDRINUSE : -EROFS;
 	if (r >= 0)
 		r = hw_task_umask(c);
-	if (r >= 0 && p.direct) {
-		base = hw_task_base(c, AT_FDCWD);
-		r = base < 0 ? base : SYS(SYS_fchdir, base);
-		hw_close((int)base);
-		if (r >= 0)
-			r = SYS(SYS_bind, sock, sa, len);
-	} else if (r >= 0) {
-		n = strlen(p.name);
-		memcpy(last.sun_path, p.name, n);
-		r = SYS(SYS_fchdir, p.dir);
-		if (r >= 0)
-			r = SYS(SYS_bind, sock, &last, head + n);
-	}
-	SYS(SYS_fchdir, hw_broker.root);
+	if (r >= 0)
+		r = bind_at(sock, base, &p, sa, len);
 	hw_place_drop(&p);
+	hw_close((int)base);
 	return r;
 }
 

@@ -72,6 +72,8 @@ struct hw_place {
 #define HW_DEFERRED (-100000L)
 /* A result that is a descriptor to inject: HW_FD + descriptor. */
 #define HW_FD 0x40000000L
+/* The same for a descriptor of which a copy may linger here a moment longer. */
+#define HW_FD_SHARED 0x50000000L
 
 /* What the broker holds while it serves. */
 struct hw_broker {

@@ -95,11 +95,14 @@ static long open_tty(struct hw_call *c, int dir, const char *name, int flags)
 /* Opens what exists, of the given kind. */
 static long open_existing(struct hw_call *c, int dir, const char *name, int flags, const struct statx *st)
 {
+	long r;
+
 	if (S_ISFIFO(st->stx_mode) && !(flags & O_NONBLOCK) && (flags & O_ACCMODE) != O_RDWR)
 		return open_waiting(c, dir, name, flags & ~O_CREAT);
 	if (S_ISCHR(st->stx_mode) && st->stx_rdev_major == TTY_MAJOR && st->stx_rdev_minor == 0)
 		return open_tty(c, dir, name, flags & ~O_CREAT);
-	return as_fd(SYS(SYS_openat, dir, name, flags, 0));
+	r = SYS(SYS_openat, dir, name, flags, 0);
+	return S_ISCHR(st->stx_mode) && r >= 0 ? HW_FD_SHARED + r : as_fd(r);
 }
 
 static long stat_at(int dir, const char *name, int flags, struct statx *st)

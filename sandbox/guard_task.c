@@ -5,7 +5,7 @@
 #include <sys/uio.h>
 
 /* Tasks seen lately, by tid. */
-#define TASKS 128
+#define TASKS 64
 static struct hw_task tasks[TASKS];
 
 /* Tasks whose umask(2) has been let go but may not have happened yet. */
@@ -178,6 +178,15 @@ long hw_task_find(struct hw_call *c)
 	return r < 0 ? -EACCES : 0;
 }
 
+static int task_gone(int tid)
+{
+	char name[16];
+	struct statx st;
+
+	hw_decimal(name, (unsigned)tid);
+	return SYS(SYS_statx, hw_broker.proc, name, AT_STATX_DONT_SYNC, STATX_TYPE, &st) == -ENOENT;
+}
+
 /* A task is about to change its umask: what is remembered of anyone may be stale until the change has happened. */
 void hw_task_umask_changes(const struct seccomp_notif *n)
 {
@@ -189,11 +198,13 @@ void hw_task_umask_changes(const struct seccomp_notif *n)
 	if (hw_task_find(&c) < 0)
 		return; /* nothing of it is remembered, and nothing will be done for it */
 	c.task->umask_known = 0;
-	for (int i = 0; i < CHANGING; i++)
+	for (int i = 0; i < CHANGING; i++) {
+		if (changing[i].tid && task_gone(changing[i].tid))
+			changing[i].tid = 0;
 		if (!changing[i].tid)
 			slot = i;
+	}
 	if (slot < 0) {
-		/* Entries of tasks that ended linger; start over, remembering nothing from now on. */
 		changing_overflow = 1;
 		return;
 	}

@@ -1,0 +1,141 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Ordinary work gives the same output with the guard as without.
+func TestGuardKeepsOrdinaryWork(t *testing.T) {
+	tools := requireGuardTools(t)
+	const identity = "-c user.name=a -c user.email=a@example.org"
+	cases := map[string]string{
+		"git":            "git init -q r && cd r && echo x > f && git add f && git " + identity + " commit -qm m && git mv f g && git status --short && git gc -q && git fsck",
+		"many files":     "for i in {1..300}; do mkdir -p n/$i/lib; echo $i > n/$i/lib/index.js; done; find n -type f | wc -l; cat n/300/lib/index.js",
+		"copy":           "mkdir -p a/b && echo x > a/b/c && ln -s c a/b/l && cp -a a z && mv z y && find y | sort && rm -r a y && ls",
+		"tempfile":       `python3 -c 'import tempfile; f = tempfile.NamedTemporaryFile(dir="."); f.write(b"x"); t = tempfile.TemporaryFile(dir="."); t.write(b"y"); d = tempfile.mkdtemp(dir="."); print("done")'`,
+		"sqlite":         `python3 -c 'import sqlite3; c = sqlite3.connect("db"); c.execute("pragma journal_mode=wal"); c.execute("create table t(x)"); c.executemany("insert into t values(?)", [(i,) for i in range(500)]); c.commit(); print(c.execute("select sum(x) from t").fetchone())'`,
+		"nameless file":  "$PROBE tmpfile-link . f; stat -c %a f",
+		"umask":          "umask 077; echo > a; umask 027; echo > b; mkdir c; (umask 0; echo > d; mkfifo e); $PROBE bind s; stat -c '%n %a' a b c d e s",
+		"umask threads":  `python3 -c 'import os, threading; t = threading.Thread(target=lambda: os.umask(0o77)); open("a", "w"); t.start(); t.join(); open("b", "w"); print([oct(os.stat(n).st_mode) for n in "ab"])'`,
+		"many umasks":    "for i in {1..50}; do (umask 0$((i % 8))7; echo > u$i) ; done; umask 0; for i in {1..50}; do stat -c %a u$i; done",
+		"modes":          `python3 -c 'import os; os.umask(0); [os.close(os.open("f%o" % m, os.O_CREAT | os.O_RDWR, m)) for m in (0o600, 0o4755, 0o444)]; print([oct(os.stat(n).st_mode) for n in sorted(os.listdir(".")) if n[0] == "f"])'`,
+		"descriptors":    `python3 -c 'import os, fcntl; a = os.open("a", os.O_CREAT | os.O_WRONLY | os.O_APPEND); b = os.open("b", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC); print(a, b, os.get_inheritable(a), [fcntl.fcntl(f, fcntl.F_GETFD) for f in (a, b)], oct(fcntl.fcntl(a, fcntl.F_GETFL) & ~os.O_NOFOLLOW))'`,
+		"fifo":           "mkfifo p q; (cat q > p) & (sleep 0.1; echo through both > q) & cat p; wait",
+		"fifo both ways": "mkfifo p; exec 5<>p; echo hello >&5; head -1 <&5",
+		"fifo alarm": `mkfifo p; python3 -c 'import signal, os
+def stop(*a): raise TimeoutError
+signal.signal(signal.SIGALRM, stop); signal.setitimer(signal.ITIMER_REAL, 0.1)
+try: open("p", "w")
+except TimeoutError: print("interrupted")'`,
+		"fifo killed":      "mkfifo p; { timeout -s KILL 0.2 bash -c 'echo > p'; } 2> err; echo $?; echo > q; ls p q",
+		"unix socket":      `python3 -c 'import socket, os; s = socket.socket(socket.AF_UNIX); s.bind("s"); s.listen(); c = socket.socket(socket.AF_UNIX); c.connect(os.path.abspath("s")); a, _ = s.accept(); c.send(b"hi"); print(a.recv(9), s.getsockname(), a.getsockname())'`,
+		"other sockets":    `python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); c = socket.create_connection(s.getsockname()); print(s.accept()[0].getpeername() == c.getsockname()); u = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); u.bind(""); print(len(u.getsockname())); n = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); n.bind((0, 0)); print("netlink")'`,
+		"standard streams": "(echo a > /dev/stdout; echo b > /proc/self/fd/1; echo c > /dev/fd/1; echo d > /dev/stderr) 2>&1 | cat",
+		"own proc files":   "echo name > /proc/self/comm; cat /proc/$$/comm; echo 500 > /proc/$$/oom_score_adj; cat /proc/$$/oom_score_adj",
+		"no terminal":      "echo x 2>&1 > /dev/tty; echo $?",
+		"own terminal": `python3 -c 'import pty, os
+pid, fd = pty.fork()
+if pid == 0: os.execvp("bash", ["bash", "-c", "echo to the terminal > /dev/tty"])
+print(os.read(fd, 100)); os.waitpid(pid, 0)'`,
+		"deleted directory": "mkdir d && cd d && rmdir ../d && mkdir x; echo $?",
+		"threads":           `python3 -c 'from concurrent.futures import ThreadPoolExecutor as T; list(T(8).map(lambda i: open("t%d" % i, "w").write("x"), range(400))); import os; print(len(os.listdir(".")))'`,
+		"new program":       "for i in {1..40}; do cp /bin/true prog; ./prog || echo busy; rm prog; done; echo done",
+		"locks": `python3 -c 'import fcntl
+for i in range(300):
+  with open("lock", "w") as f: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("done")'`,
+		"signals":   `python3 -c 'import signal, os; n = 0; signal.signal(signal.SIGALRM, lambda *a: None); signal.siginterrupt(signal.SIGALRM, False); signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005); [os.mkdir("d%d" % i) for i in range(2000)]; print("done")'`,
+		"node":      `node -e 'const fs = require("fs"); for (let i = 0; i < 100; i++) fs.mkdirSync("m" + i + "/x", {recursive: true}), fs.writeFileSync("m" + i + "/x/f", "y"); const s = require("net").createServer().listen("sock", () => { console.log(s.address()); s.close() })'`,
+		"read only": "echo > r; chmod 444 r; python3 -c 'import os; print(os.fstat(os.open(\"r\", os.O_CREAT | os.O_RDONLY)).st_size)'",
+	}
+	for name, script := range cases {
+		t.Run(name, func(t *testing.T) {
+			bare, inside := guardDir(t), guardDir(t)
+			want, _ := tools.run(t, bare, script)
+			got, _ := tools.run(t, inside, script, ".envrc", ".git/hooks")
+			if clean(got, inside) != clean(want, bare) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func clean(out, dir string) string { return strings.ReplaceAll(out, dir, "DIR") }
+
+// What exists in spite of the guard (made outside during the run) is treated
+// as on a read-only file system.
+func TestGuardExistingName(t *testing.T) {
+	tools := requireGuardTools(t)
+	cases := map[string]struct{ script, want string }{
+		"read":        {"$PROBE openat . .envrc 0", "ok"},
+		"write":       {"$PROBE openat . .envrc 1", "EROFS"},
+		"truncate":    {"$PROBE openat . .envrc 0x200", "EROFS"},
+		"exclusive":   {"$PROBE openat . .envrc 0x80", "EEXIST"},
+		"mkdir":       {"$PROBE mkdir .envrc", "EEXIST"},
+		"rename away": {"$PROBE rename .envrc other", "EROFS"},
+		"rename onto": {"$PROBE rename file .envrc", "EROFS"},
+		"link":        {"$PROBE link .envrc other", "EROFS"},
+		"bind":        {"$PROBE bind .envrc", "EADDRINUSE"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := guardDir(t)
+			if err := os.WriteFile(filepath.Join(dir, ".envrc"), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, _ := tools.run(t, dir, c.script, ".envrc"); out != c.want+"\n" {
+				t.Errorf("got %q, want %q", out, c.want)
+			}
+		})
+	}
+}
+
+// A parent that does not exist either stays away altogether.
+func TestGuardMissingParent(t *testing.T) {
+	tools := requireGuardTools(t)
+	for _, script := range []string{"mkdir -p .claude/hooks", "mkdir x && mv -T x .claude", "ln -s sub .claude"} {
+		dir := guardDir(t)
+		if out, ok := tools.run(t, dir, script); !ok {
+			t.Fatalf("%s without the guard: %s", script, out)
+		}
+		dir = guardDir(t)
+		if out, ok := tools.run(t, dir, script, ".claude/hooks/settings.json"); ok || exists(t, filepath.Join(dir, ".claude")) {
+			t.Errorf("%s: got success %v, want a refusal and no name: %s", script, ok, out)
+		}
+	}
+}
+
+// The price of a guarded create, to be read and not judged: other work on the
+// machine moves it.
+func TestGuardCost(t *testing.T) {
+	tools := requireGuardTools(t)
+	dir := guardDir(t)
+	const pack = `mkdir tree && cd tree && for d in {1..50}; do mkdir $d; for f in {1..100}; do echo $f > $d/$f; done; done && cd .. && tar -cf t.tar tree && rm -r tree`
+	if out, ok := tools.run(t, dir, pack); !ok {
+		t.Fatal(out)
+	}
+	took := map[bool]time.Duration{}
+	for range 2 {
+		for _, guarded := range []bool{false, true} {
+			var names []string
+			if guarded {
+				names = []string{".envrc"}
+			}
+			start := time.Now()
+			if out, ok := tools.run(t, dir, "tar -xf t.tar", names...); !ok {
+				t.Fatal(out)
+			}
+			if d := time.Since(start); took[guarded] == 0 || d < took[guarded] {
+				took[guarded] = d
+			}
+			if err := os.RemoveAll(filepath.Join(dir, "tree")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Logf("untar of 5,000 files: bare %v, guarded %v, ratio %.2f", took[false], took[true], float64(took[true])/float64(took[false]))
+}
