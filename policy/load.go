@@ -241,6 +241,9 @@ func (ld *loader) merge(ws Path, vars map[string]string) Policy {
 	for _, l := range ld.chain {
 		p = ld.add(p, l, true)
 	}
+	if p.Name = ld.chain[len(ld.chain)-1].pol.Name; p.Name == "" {
+		p.Name = nameOf(ld.main.name)
+	}
 	p.Workspace.Path = ws
 	p.Vars = vars
 	p = p.complete(vars)
@@ -260,6 +263,16 @@ func (ld *loader) merge(ws Path, vars map[string]string) Policy {
 	ld.problems = append(ld.problems, ps...)
 	p.Warnings = append(ld.warnings, warnings...)
 	return p
+}
+
+// nameOf makes a name for a policy that has none from its file's; a base's name
+// would make two policies one.
+func nameOf(file string) string {
+	name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "builtin:"), ".yaml")
+	if what, _ := checkValue("name", name); what != "" {
+		return "unnamed"
+	}
+	return name
 }
 
 func (ld *loader) add(p Policy, l *layer, labels bool) Policy {

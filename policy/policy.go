@@ -14,7 +14,8 @@ const Version = 1
 type Policy struct {
 	// Version is the schema version; 1 is the only one. Required in every file.
 	Version int `yaml:"version" json:"version,omitzero" required:"true" tighten:"label"`
-	// Name identifies the policy in messages and in the audit record.
+	// Name identifies the policy in messages and in the audit record. It is not
+	// inherited; absent, it is the file's name without ".yaml".
 	Name string `yaml:"name" json:"name,omitzero" is:"name" tighten:"label"`
 	// Description says in a sentence what the policy is for.
 	Description string `yaml:"description" json:"description,omitzero" tighten:"label"`

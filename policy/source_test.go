@@ -211,3 +211,17 @@ func TestClimbBehindLink(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// A name is never inherited: state is kept by it.
+func TestNameWithoutOne(t *testing.T) {
+	w := newWorld(t)
+	for file, want := range map[string]string{"mine.yaml": "mine", "a b.yaml": "unnamed", "..yaml": "unnamed"} {
+		w.write("work/"+file, "version: 1\n")
+		o := w.opts
+		o.Arg = "./" + file
+		p, err := Load(o)
+		if err != nil || p.Name != want {
+			t.Errorf("%s: got %q and %v, want %q", file, p.Name, err, want)
+		}
+	}
+}
