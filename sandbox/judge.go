@@ -49,7 +49,7 @@ func (p Plan) refusal(path, kind string) (PathVerdict, bool) {
 		}
 	}
 	for _, g := range p.Guard {
-		if kind == "write" && within(path, filepath.Join(g.Parent, g.Name)) {
+		if (kind == "write" || g.Hide) && within(path, filepath.Join(g.Parent, g.Name)) {
 			return PathVerdict{Reason: fmt.Sprintf("%q may not come into existence", filepath.Join(g.Parent, g.Name)), Rule: g.Rule, Pos: g.Pos}, true
 		}
 	}

@@ -67,6 +67,7 @@ type Grant struct {
 type Guarded struct {
 	Parent string     `json:"parent"` // directory inside
 	Name   string     `json:"name"`
+	Hide   bool       `json:"hide,omitempty"` // it would be hidden if it existed
 	Rule   string     `json:"rule"`
 	Pos    policy.Pos `json:"pos"`
 }

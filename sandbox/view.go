@@ -125,11 +125,15 @@ func (v *view) rights(path string) (visible, write, exec bool) {
 	return visible, write, exec
 }
 
-// hide covers what exists at the literal and at the resolved path.
+// hide covers what exists at the literal and at the resolved path. What does
+// not exist may not come into existence inside: the agent must not leave a
+// file where a later run looks for a secret.
 func (v *view) hide(p policy.Path, rule string) error {
 	return v.each(p, func(r resolved, err error) error {
 		if err != nil {
-			return nil // nothing to hide: absent is hidden
+			v.guardName(p, rule, r)
+			v.absent[len(v.absent)-1].Hide = true
+			return nil
 		}
 		v.hidden = append(v.hidden, tree{res: r, rule: rule, pos: p.Pos})
 		return nil
