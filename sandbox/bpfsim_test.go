@@ -81,7 +81,7 @@ func simRun(t *testing.T, prog []filterInstr, d filterData) string {
 
 func TestEmbeddedFilters(t *testing.T) {
 	for _, arch := range filterArches {
-		for _, s := range filterUsual {
+		for _, s := range append(slices.Clone(filterUsual), proxyFilterSpec()) {
 			name := filterFile(arch, s)
 			t.Run(name, func(t *testing.T) {
 				fresh, err := filterCompile(arch, s)

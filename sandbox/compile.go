@@ -313,7 +313,7 @@ func (c *compiler) system() error {
 		c.ownFile(path, Entry{Data: text, Rule: "made by the launcher"})
 	}
 	if c.h.Inspect {
-		c.v.addFile(Entry{Kind: KindFile, Target: bundlePath, Blob: 1, Mode: 0o444, Rule: "the merged certificate bundle"})
+		c.v.addFile(Entry{Kind: KindFile, Target: bundlePath, Blob: true, Mode: 0o444, Rule: "the merged certificate bundle"})
 		for _, path := range bundlePlaces {
 			c.shadowBundle(path)
 		}

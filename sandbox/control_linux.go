@@ -28,7 +28,7 @@ type message struct {
 	files []*os.File
 }
 
-// The operations. Launcher to init: go, signal, resume, socket. Init to
+// The operations. Launcher to init: blob, resume, signal, socket. Init to
 // launcher: network, tty, started, stopped, exited, failed, socket.
 const (
 	opNetwork = "network"
@@ -40,6 +40,7 @@ const (
 	opSignal  = "signal"
 	opResume  = "resume"
 	opSocket  = "socket"
+	opBlob    = "blob"
 )
 
 // Channel is one end of a connection that carries one JSON object a packet,

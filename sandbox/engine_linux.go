@@ -85,13 +85,29 @@ func containerConfig(id, root string, p Plan) *configs.Config {
 		RootlessCgroups: os.Geteuid() != 0,
 		Mounts:          systemMounts(p),
 		Devices:         standardDevices(),
-		MaskPaths: []string{
-			"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats",
-			"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/kallsyms",
-			"/proc/kpagecount", "/proc/kpageflags", "/proc/config.gz", "/proc/modules", "/proc/sysrq-trigger",
-		},
-		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"},
+		MaskPaths:       maskedPaths(os.Geteuid() == 0),
+		ReadonlyPaths:   readonlyPaths(os.Geteuid() == 0),
 	}
+}
+
+// maskedPaths are the entries of /proc that tell of the host. What only host
+// user 0 can open is covered when we are that user; each cover costs a mount.
+func maskedPaths(hostRoot bool) []string {
+	paths := []string{"/proc/keys", "/proc/key-users", "/proc/kallsyms", "/proc/modules", "/proc/config.gz"}
+	if !hostRoot {
+		return paths
+	}
+	return append(paths, "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/kpagecount", "/proc/kpageflags", "/proc/sysrq-trigger")
+}
+
+// readonlyPaths are what the owner could write: host user 0 owns all of it, and
+// an ordinary user the settings of the sandbox's own namespaces.
+func readonlyPaths(hostRoot bool) []string {
+	if !hostRoot {
+		return []string{"/proc/sys"}
+	}
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}
 }
 
 // systemMounts are the file systems that are the sandbox's own instances.

@@ -42,7 +42,7 @@ type Entry struct {
 	Write  bool   `json:"write,omitempty"`
 	Exec   bool   `json:"exec,omitempty"`
 	Data   string `json:"data,omitempty"`
-	Blob   int    `json:"blob,omitempty"` // file: the content is blob number Blob (from 1) and not Data
+	Blob   bool   `json:"blob,omitempty"` // file: the launcher sends the content; at most one
 	Size   int64  `json:"size,omitempty"`
 	Inodes int    `json:"inodes,omitempty"`
 	Mode   uint32 `json:"mode,omitempty"`

@@ -19,11 +19,12 @@ type rootBuilder struct {
 	fd    int
 	own   map[uint64]bool // devices of the plan's own tmpfs, the root's first
 	blank [2]int          // an empty file and an empty directory to cover with
-	blobs []*os.File      // contents that are too large for the plan
+	blob  func() ([]byte, error)
 }
 
 // buildRoot mounts a tmpfs on root and lays every entry of the plan in it.
-func buildRoot(root string, entries []Entry, blobs []*os.File) error {
+// blob gives the content of the one entry that is too large for the plan.
+func buildRoot(root string, entries []Entry, blob func() ([]byte, error)) error {
 	defer unix.Umask(unix.Umask(0))
 	data := "mode=0755,size=8m,nr_inodes=20000"
 	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
@@ -34,7 +35,7 @@ func buildRoot(root string, entries []Entry, blobs []*os.File) error {
 		return fmt.Errorf("open private root: %w", err)
 	}
 	defer unix.Close(fd)
-	b := &rootBuilder{root: root, fd: fd, own: map[uint64]bool{}, blobs: blobs}
+	b := &rootBuilder{root: root, fd: fd, own: map[uint64]bool{}, blob: blob}
 	if err := b.remember(fd); err != nil {
 		return err
 	}
@@ -179,8 +180,8 @@ func (b *rootBuilder) makeFile(e Entry) error {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	data := []byte(e.Data)
-	if e.Blob > 0 {
-		if data, err = ReadSealed(b.blobs[e.Blob-1]); err != nil {
+	if e.Blob {
+		if data, err = b.blob(); err != nil {
 			return err
 		}
 	}

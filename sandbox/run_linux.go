@@ -18,8 +18,9 @@ type Options struct {
 	Filter []byte // from CompileFilter
 	Stdio  [3]*os.File
 	Dir    *RunDir
-	// Blobs are the contents of the plan's files with a Blob number.
-	Blobs [][]byte
+	// Blob gives the content of the plan's entry with Blob set. It is called
+	// while the container is being made. Nil when there is no such entry.
+	Blob func() ([]byte, error)
 	// Doors receives the listeners and the resolver sockets of the sandbox's
 	// network namespace and returns when somebody serves them. It owns them.
 	Doors func(listeners, resolvers []*os.File) error
@@ -112,7 +113,7 @@ func (r *run) create(canaryPort int) error {
 	ignored, blocked := inheritedSignals()
 	s := spec{
 		Plan: r.Plan, Filter: r.Filter, Root: r.Dir.root(), SigIgnored: ignored, SigBlocked: blocked,
-		Terminal: r.term != nil, Slave: slave, CanaryPort: canaryPort, Blobs: len(r.Blobs),
+		Terminal: r.term != nil, Slave: slave, CanaryPort: canaryPort,
 	}
 	files, err := r.inherited(s, theirs)
 	if err != nil {
@@ -124,11 +125,12 @@ func (r *run) create(canaryPort int) error {
 		return stepErr(StepContainer, err)
 	}
 	go r.read()
-	doors := make(chan error, 1)
+	doors, blob := make(chan error, 1), make(chan error, 1)
 	go func() { doors <- r.serveDoors() }()
+	go func() { blob <- r.sendBlob() }()
 	startErr := r.box.start(r.Stdio, files)
 	theirs.Close()
-	doorsErr := <-doors
+	doorsErr := errors.Join(<-blob, <-doors)
 	if startErr != nil || doorsErr != nil {
 		r.box.kill()
 		err := r.whyNot(startErr, doorsErr)
@@ -150,15 +152,7 @@ func (r *run) inherited(s spec, control *Channel) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []*os.File{control.f, plan, self}
-	for _, b := range r.Blobs {
-		f, err := SealedFile("hermes-wrap-blob", b)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	return files, nil
+	return []*os.File{control.f, plan, self}, nil
 }
 
 // read turns the control connection into a channel; its end means that init is
@@ -172,6 +166,26 @@ func (r *run) read() {
 		}
 		r.messages <- m
 	}
+}
+
+// sendBlob passes the large content on; when there is none to be had, the
+// container is not waited for any longer.
+func (r *run) sendBlob() error {
+	if r.Blob == nil {
+		return nil
+	}
+	data, err := r.Blob()
+	if err != nil {
+		r.control.Close()
+		return stepErr(StepProxy, err)
+	}
+	f, err := SealedFile("hermes-wrap-blob", data)
+	if err != nil {
+		r.control.Close()
+		return stepErr(StepProxy, err)
+	}
+	defer f.Close()
+	return r.control.send(message{Op: opBlob, files: []*os.File{f}})
 }
 
 // serveDoors waits for the sandbox's network and hands it on. Init goes on

@@ -17,7 +17,6 @@ type spec struct {
 	SigBlocked uint64  `json:"sig_blocked"`
 	Terminal   bool    `json:"terminal"`
 	Slave      [3]bool `json:"slave"` // which standard streams become the terminal
-	Blobs      int     `json:"blobs"`
 	// CanaryPort listens on the host's loopback; the self-test must not reach it.
 	CanaryPort int `json:"canary_port"`
 }

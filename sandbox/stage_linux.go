@@ -16,7 +16,6 @@ const (
 	fdControl = 3
 	fdSpec    = 4
 	fdSelf    = 5 // our own sealed executable
-	fdBlobs   = 6 // the first of the plan's blobs
 )
 
 // stageInit is the first act inside the namespaces: already PID 1, with every
@@ -49,18 +48,21 @@ func prepareInside(c *Channel, s spec) error {
 	}
 	network := make(chan error, 1)
 	go func() { network <- offerDoors(c, s.Plan) }()
-	if err := buildRoot(s.Root, s.Plan.View, blobFiles(s.Blobs)); err != nil {
+	if err := buildRoot(s.Root, s.Plan.View, func() ([]byte, error) { return awaitBlob(c) }); err != nil {
 		return stepErr(StepRoot, err)
 	}
 	return stepErr(StepNetwork, <-network)
 }
 
-func blobFiles(n int) []*os.File {
-	files := make([]*os.File, n)
-	for i := range files {
-		files[i] = os.NewFile(uintptr(fdBlobs+i), "blob")
+// awaitBlob gives the large content that the launcher sends while the container
+// is being made. Nothing else is sent to this stage.
+func awaitBlob(c *Channel) ([]byte, error) {
+	m, err := c.receive()
+	if err != nil || m.Op != opBlob || len(m.files) != 1 {
+		return nil, fmt.Errorf("wait for the certificate bundle: %w", errors.Join(err, errors.New("the launcher sent none")))
 	}
-	return files
+	defer m.files[0].Close()
+	return ReadSealed(m.files[0])
 }
 
 // keepSelf puts our sealed executable where PID 1 is executed from, so that no

@@ -6,7 +6,6 @@ import (
 	"os"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
-	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
 // hostBundles are where distributions keep the certificate authorities.
@@ -20,10 +19,7 @@ var hostBundles = []string{
 
 // bundle merges the host's authorities, the policy's and the run's own: programs
 // that replace their bundle must still trust hosts that are passed through.
-func bundle(plan sandbox.Plan, ca []byte, p policy.Policy) ([][]byte, error) {
-	if !plan.Inspect {
-		return nil, nil
-	}
+func bundle(ca []byte, p policy.Policy) ([]byte, error) {
 	var b bytes.Buffer
 	for _, path := range hostBundles {
 		if data, err := os.ReadFile(path); err == nil {
@@ -41,5 +37,19 @@ func bundle(plan sandbox.Plan, ca []byte, p policy.Policy) ([][]byte, error) {
 	}
 	b.WriteByte('\n')
 	b.Write(ca)
-	return [][]byte{b.Bytes()}, nil
+	return b.Bytes(), nil
+}
+
+// bundler waits for the proxy's certificate; nil when nothing is inspected.
+func (l *launch) bundler(px *proxyClient) func() ([]byte, error) {
+	if !l.prep.plan.Inspect {
+		return nil
+	}
+	return func() ([]byte, error) {
+		ca, err := px.hello()
+		if err != nil {
+			return nil, err
+		}
+		return bundle(ca, l.prep.policy)
+	}
 }

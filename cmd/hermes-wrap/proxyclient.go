@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -13,10 +14,10 @@ import (
 // proxyClient is the launcher's end of the proxy.
 type proxyClient struct {
 	c      *sandbox.Channel
-	policy []byte
-	setup  proxySetup
-	log    *audit.Log
 	events chan error
+	once   sync.Once
+	ca     []byte
+	err    error
 }
 
 // startProxy starts the process and hands it the policy; it returns at once,
@@ -41,7 +42,7 @@ func startProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*proxyClient
 		ours.Close()
 		return nil, fmt.Errorf("start the proxy: %w", err)
 	}
-	return &proxyClient{c: ours, setup: setup, log: log, events: make(chan error, 1)}, nil
+	return &proxyClient{c: ours, events: make(chan error, 1)}, nil
 }
 
 // proxyReads is all of the file system that the proxy may open.
@@ -59,20 +60,25 @@ func proxyReads(p policy.Policy) []string {
 
 // hello waits until the proxy has read its policy, and gives its certificate.
 func (p *proxyClient) hello() ([]byte, error) {
-	var h proxyHello
-	if _, err := p.c.Receive(&h); err != nil {
-		return nil, fmt.Errorf("the proxy ended before it was ready: %w", err)
-	}
-	if h.Error != "" {
-		return nil, errors.New(h.Error)
-	}
-	return h.CA, nil
+	p.once.Do(func() {
+		var h proxyHello
+		if _, err := p.c.Receive(&h); err != nil {
+			p.err = fmt.Errorf("the proxy ended before it was ready: %w", err)
+		} else if h.Error != "" {
+			p.err = errors.New(h.Error)
+		}
+		p.ca = h.CA
+	})
+	return p.ca, p.err
 }
 
 // doors hands over the sockets and waits until they are served.
 func (p *proxyClient) doors(listeners, resolvers []*os.File) error {
 	all := append(append([]*os.File{}, listeners...), resolvers...)
-	err := p.c.Send(proxyDoors{Listeners: len(listeners)}, all...)
+	_, err := p.hello()
+	if err == nil {
+		err = p.c.Send(proxyDoors{Listeners: len(listeners)}, all...)
+	}
 	for _, f := range all {
 		f.Close()
 	}

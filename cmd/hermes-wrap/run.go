@@ -94,14 +94,6 @@ func (l *launch) start() (int, error) {
 		return 0, err
 	}
 	defer px.close()
-	ca, err := px.hello()
-	if err != nil {
-		return 0, err
-	}
-	blobs, err := bundle(l.prep.plan, ca, p)
-	if err != nil {
-		return 0, err
-	}
 	l.announce()
 	if err := l.record(); err != nil {
 		return 0, err
@@ -110,7 +102,7 @@ func (l *launch) start() (int, error) {
 	go relayStops(stop, px.events, time.Duration(p.Limits.Time))
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
-		Blobs: blobs, Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
+		Blob: l.bundler(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
 	})
 	if err != nil {
 		return 0, err
