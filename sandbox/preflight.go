@@ -1,0 +1,227 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// Finding is one feature of this machine that a sandbox needs, found by trying.
+type Finding struct {
+	// Feature is what was tried: "user namespace", "fresh /proc" and so on.
+	Feature string `json:"feature"`
+	// NeededBy says what rests on it.
+	NeededBy string `json:"needed_by,omitempty"`
+	// Needed and Found are what it takes and what is there.
+	Needed string `json:"needed,omitempty"`
+	Found  string `json:"found"`
+	OK     bool   `json:"ok"`
+	// Untried says that an earlier finding made the attempt impossible.
+	Untried bool `json:"untried,omitempty"`
+	// Info findings are never wrong; they help to read the others.
+	Info bool `json:"info,omitempty"`
+	// Remedy is one thing to do; never to weaken the sandbox.
+	Remedy string `json:"remedy,omitempty"`
+	// Layer is the protection that is missing when OK is false; "" where
+	// another mechanism takes over.
+	Layer policy.Layer `json:"layer,omitempty"`
+}
+
+// Findings is what Preflight found, in the order in which a launch needs it.
+type Findings []Finding
+
+// Missing gives the findings that a launch under the strict profile stops for.
+func (fs Findings) Missing() Findings {
+	var bad Findings
+	for _, f := range fs {
+		if !f.OK && !f.Info && !f.Untried && f.Layer != "" {
+			bad = append(bad, f)
+		}
+	}
+	return bad
+}
+
+// leastLandlock is the ABI that covers truncation; see landlock(7).
+const leastLandlock = 3
+
+// preflightTime bounds one preflight; a healthy machine needs some 20 ms.
+const preflightTime = 5 * time.Second
+
+// Preflight tries what a launch needs in a throw-away sandbox, without root,
+// and changes nothing. Versions and settings are not judged: they say little
+// about what works. It is for "hermes-wrap doctor" and for explaining a launch
+// that failed, and is no part of one that succeeds. The process it starts is
+// our own executable again, which must call ProbeStage first.
+func Preflight(ctx context.Context) Findings {
+	ctx, cancel := context.WithTimeout(ctx, preflightTime)
+	defer cancel()
+	m := lookAround()
+	fs := namespaceFindings(probeNamespaces(ctx), m)
+	fs = append(fs, landlockFinding(landlockVersion()), seccompFinding(seccompAvailable()))
+	fs = append(fs, limitFindings(ProbeLimits())...)
+	return append(fs, m.findings()...)
+}
+
+// Explain says which missing feature of this machine made a launch fail: what
+// it is, what it takes, what was found, and one thing to do. All are empty when
+// the machine is not the cause. Unless the error says it itself, it tries again
+// what a launch needs, so call it only for errors.
+func Explain(ctx context.Context, err error) (feature, needed, found, remedy string) {
+	if err == nil {
+		return "", "", "", ""
+	}
+	var lack *LackError
+	if errors.As(err, &lack) {
+		return lack.Feature, lack.Needed, lack.Found, lack.Hint
+	}
+	if bad := Preflight(ctx).Missing(); len(bad) > 0 {
+		return bad[0].Feature, bad[0].Needed, bad[0].Found, bad[0].Remedy
+	}
+	return "", "", "", ""
+}
+
+// landlockVersion gives the ABI, or the kernel's reason.
+func landlockVersion() (int, error) {
+	const version = 1 // LANDLOCK_CREATE_RULESET_VERSION
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(abi), nil
+}
+
+func landlockFinding(abi int, err error) Finding {
+	f := Finding{
+		Feature: "Landlock", NeededBy: "read, write and exec rules below the mounts",
+		Needed: fmt.Sprintf("Landlock ABI %d", leastLandlock), Layer: policy.LayerLandlock,
+	}
+	switch {
+	case err == nil:
+		f.Found, f.OK = fmt.Sprintf("ABI %d", abi), abi >= leastLandlock
+		if !f.OK {
+			f.Remedy = "use a kernel of at least 6.2, which covers truncation"
+		}
+	case errors.Is(err, unix.ENOSYS):
+		f.Found = "not built into this kernel, or refused by a container's filter (ENOSYS)"
+		f.Remedy = "use a kernel with CONFIG_SECURITY_LANDLOCK; in a container, a seccomp profile that knows the landlock calls"
+	case errors.Is(err, unix.EOPNOTSUPP):
+		f.Found = "built in, but not switched on at boot (EOPNOTSUPP)"
+		f.Remedy = `add "landlock" to the lsm= list on the kernel's command line and reboot`
+	default:
+		f.Found = err.Error()
+		f.Remedy = "in a container, use a seccomp profile that allows the landlock calls"
+	}
+	return f
+}
+
+// seccompAvailable asks whether a filter may answer with an errno.
+func seccompAvailable() error {
+	const getActionAvail, retErrno = 2, 0x00050000 // SECCOMP_GET_ACTION_AVAIL, SECCOMP_RET_ERRNO
+	action := uint32(retErrno)
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, getActionAvail, 0, uintptr(unsafe.Pointer(&action)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func seccompFinding(err error) Finding {
+	f := Finding{
+		Feature: "seccomp filter", NeededBy: "the system call filter", Needed: "CONFIG_SECCOMP_FILTER",
+		Found: "available", OK: err == nil, Layer: policy.LayerSeccomp,
+	}
+	if err != nil {
+		f.Found = err.Error()
+		f.Remedy = "use a kernel with CONFIG_SECCOMP_FILTER; every distribution's own has it"
+	}
+	return f
+}
+
+// limitFindings shows the mechanism that would hold each limit.
+func limitFindings(facts LimitFacts) []Finding {
+	var all []Finding
+	for _, l := range []struct {
+		layer policy.Layer
+		p     policy.Limits
+	}{
+		{policy.LayerMemory, policy.Limits{Memory: 1}},
+		{policy.LayerPids, policy.Limits{Pids: 1}},
+		{policy.LayerCPU, policy.Limits{CPU: 1}},
+	} {
+		f := Finding{Feature: string(l.layer) + " limit", NeededBy: "limits." + string(l.layer), Layer: l.layer}
+		plan, err := PlanLimits(policy.Policy{Limits: l.p}, facts)
+		var lack *LackError
+		if errors.As(err, &lack) {
+			f.Needed, f.Found, f.Remedy = lack.Needed, lack.Found, lack.Hint
+		} else {
+			f.OK, f.Found = true, plan.Limits[0].Mechanism
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// machine is what helps to read the findings. Nothing is decided by it but the
+// wording of a remedy.
+type machine struct {
+	kernel    string
+	cgroup    string
+	container string // "docker", "podman", … or ""
+	wsl       bool
+	root      bool
+	apparmor  bool // user namespaces need an AppArmor profile
+	noUserns  bool // user.max_user_namespaces is 0
+}
+
+func lookAround() machine {
+	m := machine{kernel: kernelRelease(), cgroup: cgroupLayout(), root: os.Geteuid() == 0}
+	m.wsl = strings.Contains(strings.ToLower(m.kernel), "microsoft")
+	m.apparmor = readWord("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
+	m.noUserns = readWord("/proc/sys/user/max_user_namespaces") == "0"
+	for file, name := range map[string]string{"/.dockerenv": "docker", "/run/.containerenv": "podman"} {
+		if _, err := os.Stat(file); err == nil {
+			m.container = name
+		}
+	}
+	if m.container == "" {
+		m.container = readWord("/run/systemd/container")
+	}
+	return m
+}
+
+func readWord(file string) string {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func (m machine) findings() []Finding {
+	where := "on the machine itself"
+	switch {
+	case m.container != "":
+		where = "in a container (" + m.container + ")"
+	case m.wsl:
+		where = "in WSL"
+	case !inInitialUserNamespace():
+		where = "in a user namespace of somebody else's"
+	}
+	who := "an ordinary user"
+	if m.root {
+		who = "root"
+	}
+	return []Finding{
+		{Feature: "kernel", Found: m.kernel, OK: true, Info: true},
+		{Feature: "cgroup layout", Found: m.cgroup, OK: true, Info: true},
+		{Feature: "running as", Found: who + ", " + where, OK: true, Info: true},
+	}
+}
