@@ -162,15 +162,14 @@ func propertyWorld(t *testing.T) Options {
 
 // asAsked gives the workspace the name that the questions use.
 func asAsked(p Policy, o Options) Policy {
-	rename := func(ps []Path) {
-		for i := range ps {
-			if rest, ok := strings.CutPrefix(ps[i].Abs, o.Cwd); ok {
-				ps[i].Abs = "/ws" + rest
+	fs := &p.Filesystem
+	for _, list := range []*[]Path{&fs.Read, &fs.Write, &fs.Exec, &fs.Hide, &fs.Protect} {
+		*list = slices.Clone(*list)
+		for i, f := range *list {
+			if rest, ok := strings.CutPrefix(f.Abs, o.Cwd); ok {
+				(*list)[i].Abs = "/ws" + rest
 			}
 		}
-	}
-	for _, ps := range [][]Path{p.Filesystem.Read, p.Filesystem.Write, p.Filesystem.Exec, p.Filesystem.Hide, p.Filesystem.Protect} {
-		rename(ps)
 	}
 	return p
 }
@@ -246,6 +245,43 @@ func TestDenyNeverAllows(t *testing.T) {
 			t.Fatalf("got %s, want as before\n%s\n%s", what, base, deny)
 		}
 	})
+}
+
+// Under a floor nothing becomes permitted, and where the floor states what may
+// be written, nothing else is.
+func TestFloorNeverWidens(t *testing.T) {
+	o := propertyWorld(t)
+	accepted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "limits", "network")
+		before, err := loadTexts(o, map[string]string{o.Home + "/policy.yaml": base})
+		if err != nil {
+			return
+		}
+		for i := range 8 {
+			section := rapid.SampledFrom([]string{"network", "filesystem", "workspace", "syscalls", "env", "process", "limits"}).Draw(t, "section")
+			text := drawPolicy(t, fmt.Sprint("floor", i), section)
+			l := decodeFile("floor.yaml", "floor.yaml", []byte(text))
+			expander{vars: before.Vars}.layer(l)
+			after, ps := applyFloor(before, l)
+			if len(l.problems) > 0 || len(ps) > 0 {
+				continue
+			}
+			accepted++
+			if what := widerThan(asAsked(before, o), asAsked(after, o)); what != "" {
+				t.Fatalf("got %s, want as before\nbase:\n%s\nfloor:\n%s", what, base, text)
+			}
+			floor := asAsked(l.pol, o)
+			for _, q := range questions() {
+				if q.kind == "write" && l.has("filesystem.write") && permits(asAsked(after, o), q) && !permits(floor, q) {
+					t.Fatalf("%v: got permitted beyond the floor\nbase:\n%s\nfloor:\n%s", q, base, text)
+				}
+			}
+		}
+	})
+	if accepted == 0 {
+		t.Errorf("got no floor that fits, want some: the test proves nothing")
+	}
 }
 
 // F04, F05: without a base, an empty section or list means what an absent one
