@@ -59,8 +59,8 @@ func TestCurl(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"get 1.1":         {[]string{"--http1.1", url + "/public/a"}, []string{`"uri":"/public/a"`, "1.1 200"}},
-		"get 2":           {[]string{"--http2", url + "/public/a"}, []string{`"uri":"/public/a"`, "2 200"}},
+		"get 1.1":         {[]string{"--http1.1", url + "/public/a"}, []string{`"uri":"/public/a"`, `"proto":"HTTP/1.1"`, "1.1 200"}},
+		"get 2":           {[]string{"--http2", url + "/public/a"}, []string{`"uri":"/public/a"`, `"proto":"HTTP/2.0"`, "2 200"}},
 		"head 1.1":        {[]string{"--http1.1", "--head", url + "/public/a"}, []string{"1.1 200"}},
 		"denied 1.1":      {[]string{"--http1.1", url + "/secret"}, []string{`"error":"policy_denied"`, "1.1 403"}},
 		"denied 2":        {[]string{"--http2", url + "/secret"}, []string{`"error":"policy_denied"`, "2 403"}},

@@ -150,9 +150,15 @@ func (f *front) outgoing(r *request, path, query string) *http.Request {
 }
 
 // newTransport is the way out for inspected requests. It dials through the
-// engine, follows nothing, adds nothing and knows no proxy.
-func (s *Server) newTransport() *http.Transport {
+// engine, follows nothing, adds nothing and knows no proxy. It speaks HTTP/2
+// only where the client does: the server then sees what it would have seen,
+// and HTTP/1 requests do not queue up behind one connection.
+func (s *Server) newTransport(h2 bool) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(h2)
 	return &http.Transport{
+		Protocols: protocols,
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			h, port, err := netpolicy.ParseHostPort(addr, 0)
 			if err != nil {
@@ -168,10 +174,9 @@ func (s *Server) newTransport() *http.Transport {
 		},
 		TLSHandshakeTimeout:    s.limits.Handshake,
 		DisableCompression:     true,
-		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           512,
 		MaxIdleConnsPerHost:    128,
-		IdleConnTimeout:        90 * time.Second,
+		IdleConnTimeout:        50 * time.Second, // below what servers use (60, 75)
 		MaxResponseHeaderBytes: 256 << 10,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: 30 * time.Second,
@@ -182,7 +187,11 @@ func (s *Server) newTransport() *http.Transport {
 
 // exchange sends a judged request and gives the answer's head, cleaned.
 func (s *Server) exchange(f *front, out *http.Request) (*http.Response, *refusal) {
-	resp, err := s.transport.RoundTrip(out)
+	transport := s.transport1
+	if f.h2 {
+		transport = s.transport2
+	}
+	resp, err := transport.RoundTrip(out)
 	if err != nil {
 		refused := s.explain(f.host, err)
 		e := refused.event(audit.KindUpstream, f)

@@ -62,11 +62,12 @@ type Server struct {
 	open  atomic.Int64
 	wg    sync.WaitGroup
 
-	once      sync.Once
-	limits    Limits
-	tls       *tls.Config
-	transport *http.Transport
-	h2        *http2Server
+	once       sync.Once
+	limits     Limits
+	tls        *tls.Config
+	transport1 *http.Transport // for HTTP/1 clients
+	transport2 *http.Transport // for HTTP/2 clients
+	h2         *http2Server
 
 	mu     sync.Mutex
 	closed bool
@@ -80,7 +81,7 @@ func (s *Server) start() {
 		if s.Engine == nil {
 			s.Engine = &netpolicy.Engine{}
 		}
-		s.transport = s.newTransport()
+		s.transport1, s.transport2 = s.newTransport(false), s.newTransport(true)
 		if s.Authority != nil {
 			s.tls = s.newTLSConfig()
 		}
@@ -148,7 +149,8 @@ func (s *Server) Close() error {
 	}
 	s.h2.close()
 	s.wg.Wait()
-	s.transport.CloseIdleConnections()
+	s.transport1.CloseIdleConnections()
+	s.transport2.CloseIdleConnections()
 	return nil
 }
 
