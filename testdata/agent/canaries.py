@@ -22,6 +22,7 @@ be true."""
 
 import argparse
 import ctypes
+import fcntl
 import glob
 import hashlib
 import json
@@ -30,6 +31,7 @@ import pwd
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -107,8 +109,7 @@ class Canaries:
         self.user = user
         self.root = os.path.realpath(tempfile.mkdtemp(prefix="hw-canary-", dir="/var/tmp"))
         self.tmp = tempfile.mkdtemp(prefix="hw-canary-", dir="/tmp")
-        system = "/usr/local/share" if os.access("/usr/local/share", os.W_OK) else self.root
-        self.system = tempfile.mkdtemp(prefix="hw-canary-", dir=system)
+        self.system = tempfile.mkdtemp(prefix="hw-canary-", dir=self.system_directory(namespaces))
         self.home = os.path.join(self.root, "home")
         self.state = os.path.join(self.home, ".hermes")
         self.workspace = os.path.join(self.home, "project")
@@ -136,6 +137,15 @@ class Canaries:
         with open(os.path.join(self.workspace, "canaries.json"), "w") as file:
             json.dump(self.describe(), file)
         self.before = self.fingerprints()
+
+    def system_directory(self, namespaces):
+        """A directory of the system that is writable in this mount namespace
+        alone, so that nothing is left in the real one."""
+        if not namespaces:
+            return self.root
+        path = "/usr/local/share"
+        call(LIBC.mount(b"canary", path.encode(), b"tmpfs", 0, b"mode=755,size=1m"), "mount " + path)
+        return path
 
     def files(self):
         os.makedirs(self.run)
@@ -166,10 +176,8 @@ class Canaries:
             new.write(old.read() + "\n%s unlisted.test\n" % UNLISTED)
         os.chmod(hosts, 0o644)
         call(LIBC.mount(hosts.encode(), b"/etc/hosts", None, MS_BIND, None), "bind /etc/hosts")
-        path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-        for arguments in (["link", "set", "lo", "up"], ["addr", "add", METADATA + "/32", "dev", "lo"],
-                          ["addr", "add", UNLISTED + "/32", "dev", "lo"]):
-            subprocess.run([shutil.which("ip", path=path) or "ip"] + arguments, check=True)
+        configure_loopback([METADATA, UNLISTED])
+        allow_low_ports()
         self.listen("metadata", socket.AF_INET, (METADATA, 80))
         self.listen("unlisted_host", socket.AF_INET, (UNLISTED, 443))
 
@@ -240,6 +248,28 @@ class Canaries:
                 os.kill(int(path.split("/")[2]), signal.SIGKILL)
         for directory in (self.root, self.tmp, self.system):
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def configure_loopback(addresses):
+    """Brings loopback up and adds addresses to it, see netdevice(7): a machine
+    may lack ip(8)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, 0x8914, struct.pack("16sh14x", b"lo", 0x49))  # SIOCSIFFLAGS: up, loopback, running
+        for number, address in enumerate(addresses):
+            request = struct.pack("16sHH4s8x", b"lo:%d" % number, socket.AF_INET, 0, socket.inet_aton(address))
+            fcntl.ioctl(control, 0x8916, request)  # SIOCSIFADDR
+            mask = struct.pack("16sHH4s8x", b"lo:%d" % number, socket.AF_INET, 0, b"\xff\xff\xff\xff")
+            fcntl.ioctl(control, 0x891C, mask)  # SIOCSIFNETMASK
+
+
+def allow_low_ports():
+    """Lets COMMAND listen on port 443 of this namespace; a container may have
+    made /proc/sys read-only."""
+    try:
+        with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as file:
+            file.write("0")
+    except OSError:
+        pass
 
 
 def answer(connection):

@@ -65,6 +65,8 @@ if [ $# -ge 2 ]; then
   for name in config.yaml SOUL.md plugins hooks skills; do
     [ -e "$state/$name" ] || cp -R "$here/home/$name" "$state/$name"
   done
+  mkdir -p "$state/cron"
+  [ -e "$state/cron/jobs.json" ] || echo '[]' >"$state/cron/jobs.json"
   [ -e "$state/.env" ] || echo 'OPENROUTER_API_KEY=canary-state-env' >"$state/.env"
   [ -e "$state/auth.json" ] || echo '{"refresh": "canary-state-auth"}' >"$state/auth.json"
   chmod 600 "$state/.env" "$state/auth.json"
