@@ -27,7 +27,8 @@ func (lp LimitPlan) Cgroup(id string) *cgroups.Cgroup {
 	cg := &cgroups.Cgroup{
 		Name:      groupPrefix + strconv.Itoa(os.Getpid()) + "-" + id,
 		Resources: lp.resources(),
-		Rootless:  lp.plain,
+		// Where no limit rests on it, a group that cannot be made is no error.
+		Rootless: lp.plain || lp.group == groupNone,
 	}
 	switch lp.group {
 	case groupUserScope:

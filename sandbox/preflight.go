@@ -205,6 +205,17 @@ func readWord(file string) string {
 	return strings.TrimSpace(string(b))
 }
 
+// cgroupFinding: any layout will do, but libcontainer gives up without one.
+func (m machine) cgroupFinding() Finding {
+	f := Finding{Feature: "cgroup layout", Found: m.cgroup, OK: true, Info: true}
+	if m.cgroup == LayoutNone {
+		f.OK, f.Info, f.Layer = false, false, policy.LayerNamespaces
+		f.NeededBy, f.Needed = "libcontainer", "a cgroup file system at "+cgroupRoot
+		f.Remedy = "mount the cgroup file system at " + cgroupRoot + ", as every service manager and container engine does"
+	}
+	return f
+}
+
 func (m machine) findings() []Finding {
 	where := "on the machine itself"
 	switch {
@@ -221,7 +232,7 @@ func (m machine) findings() []Finding {
 	}
 	return []Finding{
 		{Feature: "kernel", Found: m.kernel, OK: true, Info: true},
-		{Feature: "cgroup layout", Found: m.cgroup, OK: true, Info: true},
+		m.cgroupFinding(),
 		{Feature: "running as", Found: who + ", " + where, OK: true, Info: true},
 	}
 }
