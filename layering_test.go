@@ -1,0 +1,160 @@
+// Package hermeswrap_test holds what the repository promises as a whole: who
+// imports whom, and what the release binary weighs.
+package hermeswrap_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/hermes-wrap/hermes-wrap"
+
+// siblings says which packages of ours a package may import, tests not counted.
+// A package that is not listed may not exist: adding one is a decision.
+var siblings = map[string][]string{
+	"cmd/hermes-wrap":     {"audit", "netpolicy", "netpolicy/proxy", "policy", "profiles", "sandbox"},
+	"policy":              {},
+	"policy/internal/gen": {"policy"},
+	"sandbox":             {"policy"},
+	"netpolicy":           {"policy"},
+	"netpolicy/proxy":     {"audit", "netpolicy", "policy"},
+	"audit":               {},
+	"profiles":            {},
+	// Tests and their tools; nothing above imports them.
+	"test/harness": {},
+}
+
+// owners says where a library of others may be imported outside of tests. One
+// file is the aim; the packages named here wrap it for all others.
+var owners = map[string][]string{
+	"github.com/bmatcuk/doublestar/v4":              {"policy", "sandbox"},
+	"github.com/containerd/console":                 {"sandbox"},
+	"github.com/google/nftables":                    {"sandbox"},
+	"github.com/landlock-lsm/go-landlock":           {"sandbox"},
+	"github.com/moby/profiles/seccomp":              {}, // the tests' baseline
+	"github.com/opencontainers/cgroups":             {"sandbox"},
+	"github.com/opencontainers/runc":                {"sandbox"},
+	"github.com/seccomp/libseccomp-golang":          {"sandbox"},
+	"github.com/spf13/cobra":                        {"cmd/hermes-wrap"},
+	"github.com/vishvananda/netlink":                {"sandbox"},
+	"go.yaml.in/yaml/v4":                            {"policy"},
+	"golang.org/x/net":                              {"netpolicy", "netpolicy/proxy", "policy"},
+	"golang.org/x/sys":                              {"audit", "cmd/hermes-wrap", "netpolicy/proxy", "sandbox", "test/harness"},
+	"kernel.org/pub/linux/libs/security/libcap/psx": {"sandbox"},
+}
+
+// without are packages that a package must not even reach through others.
+var without = map[string][]string{
+	"policy":    {"net/http", "os/exec", "golang.org/x/sys"},
+	"netpolicy": {"net/http", "os/exec", "golang.org/x/sys", "crypto/tls"},
+}
+
+// listed is what "go list -json" says of a package.
+type listed struct {
+	ImportPath string
+	Name       string
+	Imports    []string
+	Deps       []string
+}
+
+func list(t *testing.T) map[string]listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-tags", "seccomp netgo osusergo", "-json=ImportPath,Name,Imports,Deps", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("list packages: %v: %s", err, stderr.String())
+	}
+	all := map[string]listed{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatalf("read the list: %v", err)
+		}
+		all[strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")] = p
+	}
+}
+
+// onlyTests tells a package without anything to import, and the tests' tools.
+func onlyTests(name string, p listed) bool {
+	return p.Name == "" || name == "" || len(p.Imports) == 0 ||
+		strings.HasPrefix(name, "test/") && p.Name == "main" || strings.HasPrefix(name, "testdata/")
+}
+
+func TestSiblings(t *testing.T) {
+	for name, p := range list(t) {
+		may, known := siblings[name]
+		if !known && !onlyTests(name, p) {
+			t.Errorf("%s: got a package that siblings does not list", name)
+			continue
+		}
+		for _, i := range p.Imports {
+			sibling, ours := strings.CutPrefix(i, module+"/")
+			if ours && !slices.Contains(may, sibling) {
+				t.Errorf("%s: got an import of %s, want only %v", name, sibling, may)
+			}
+		}
+	}
+}
+
+func TestLibrariesHaveOwners(t *testing.T) {
+	libraries := slices.Collect(maps.Keys(owners))
+	used := map[string]bool{}
+	for name, p := range list(t) {
+		for _, i := range p.Imports {
+			first, _, _ := strings.Cut(i, "/")
+			if !strings.Contains(first, ".") || within(i, module) {
+				continue
+			}
+			at := slices.IndexFunc(libraries, func(l string) bool { return within(i, l) })
+			if at < 0 {
+				t.Errorf("%s: got an import of %s, which owners does not list", name, i)
+				continue
+			}
+			used[libraries[at]] = true
+			if !slices.Contains(owners[libraries[at]], name) {
+				t.Errorf("%s: got an import of %s, want it in %v alone", name, i, owners[libraries[at]])
+			}
+		}
+	}
+	for library, packages := range owners {
+		if len(packages) > 0 && !used[library] {
+			t.Errorf("%s: got no import, want the entry removed", library)
+		}
+	}
+}
+
+func TestReach(t *testing.T) {
+	all := list(t)
+	for name, never := range without {
+		for _, dep := range all[name].Deps {
+			for _, n := range never {
+				if within(dep, n) {
+					t.Errorf("%s: got %s among what it reaches, want no %s", name, dep, n)
+				}
+			}
+		}
+	}
+}
+
+// within tells whether an import path is a module or package, or lies below it.
+func within(path, root string) bool {
+	return path == root || strings.HasPrefix(path, root+"/")
+}
+
+func TestWithin(t *testing.T) {
+	if within(path.Join(module, "policyx"), path.Join(module, "policy")) {
+		t.Error("got policyx within policy, want it apart")
+	}
+}
