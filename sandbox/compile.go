@@ -97,13 +97,13 @@ func (c *compiler) layers() error {
 			return err
 		}
 	}
-	c.plan.CaptureAll = c.h.Tproxy
+	c.plan.CaptureAll, c.plan.Ports = c.h.Tproxy, c.h.Ports
+	c.plan.MayCaptureLess = slices.Contains(c.p.Require.MayDegrade, policy.LayerCapture)
 	if !c.h.Tproxy {
 		d := Degradation{policy.LayerCapture, "nf_tables with TPROXY", "neither"}
 		if err := c.degrade(d, "load the kernel modules nf_tables and nft_tproxy"); err != nil {
 			return err
 		}
-		c.plan.Ports = c.h.Ports
 	}
 	return nil
 }

@@ -27,29 +27,32 @@ const capturePort = 1
 type doors struct {
 	listeners []*os.File
 	resolvers []*os.File
-	captured  string // "every TCP port", or the list's reason
+	lack      string // why not every TCP port is captured; empty when it is
 }
 
 // openDoors makes the network of the namespace it runs in: only lo, every
 // destination local, all TCP caught by one listener a family. It needs
 // CAP_NET_ADMIN in the namespace's owner and nothing of the host.
-func openDoors(all bool, ports []uint16) (doors, error) {
+func openDoors(p Plan) (doors, error) {
 	v6, err := raiseLoopback()
 	if err != nil {
 		return doors{}, err
 	}
 	var d doors
-	if all {
+	if p.CaptureAll {
 		err = d.captureEvery(v6)
-		if err != nil {
-			d.close()
-			return doors{}, err
-		}
-	} else if err := d.capturePorts(ports, v6); err != nil {
-		d.close()
-		return doors{}, err
 	}
-	if err := d.openResolvers(v6); err != nil {
+	if err != nil && p.MayCaptureLess {
+		d.close()
+		d, err = doors{lack: err.Error()}, nil
+	}
+	if err == nil && (!p.CaptureAll || d.lack != "") {
+		err = d.capturePorts(p.Ports, v6)
+	}
+	if err == nil {
+		err = d.openResolvers(v6)
+	}
+	if err != nil {
 		d.close()
 		return doors{}, err
 	}
@@ -113,7 +116,6 @@ func (d *doors) captureEvery(v6 bool) error {
 	if err := steerTCP(v6); err != nil {
 		return err
 	}
-	d.captured = "every TCP port"
 	l, err := listen(unix.AF_INET, selfV4, capturePort, true)
 	if err != nil {
 		return err
@@ -132,7 +134,6 @@ func (d *doors) captureEvery(v6 bool) error {
 // capturePorts is the fall-back without nf_tables: a wildcard listener a port.
 // Whatever is not listed is refused by the kernel, as nobody listens.
 func (d *doors) capturePorts(ports []uint16, v6 bool) error {
-	d.captured = fmt.Sprintf("%d TCP ports named by the policy", len(ports))
 	for _, p := range ports {
 		l, err := listen(unix.AF_INET, net.IPv4zero.To4(), int(p), false)
 		if err != nil {

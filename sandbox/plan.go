@@ -111,6 +111,9 @@ type Plan struct {
 	Abi        int  `json:"abi"` // Landlock ABI the plan is made for
 	Inspect    bool `json:"inspect,omitempty"`
 	CaptureAll bool `json:"capture_all"` // every TCP port by TPROXY; else Ports
+	// MayCaptureLess lets init fall back to Ports when the kernel refuses
+	// TPROXY; it is then said like every degradation.
+	MayCaptureLess bool `json:"may_capture_less,omitempty"`
 	// Ports are captured one listener each where nf_tables is missing.
 	Ports []uint16 `json:"ports,omitempty"`
 

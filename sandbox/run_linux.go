@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
 // Options is one run of a plan. Stdio must be set; the rest may be zero.
@@ -24,6 +26,11 @@ type Options struct {
 	// Doors receives the listeners and the resolver sockets of the sandbox's
 	// network namespace and returns when somebody serves them. It owns them.
 	Doors func(listeners, resolvers []*os.File) error
+	// Degraded is told, before the agent starts, about a layer that turned out
+	// to be missing and may be.
+	Degraded func(Degradation)
+	// Forwards are the published ports.
+	Forwards []Forward
 	// Trace is told how long each step took.
 	Trace func(Step, time.Duration)
 	// Started is told the pid of init on the host once the agent runs.
@@ -49,6 +56,7 @@ type run struct {
 	control  *Channel
 	box      *container
 	term     *Terminal
+	pub      *publisher
 	messages chan message
 	began    time.Time
 }
@@ -78,6 +86,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if r.term != nil {
 		r.term.Restore()
 	}
+	r.pub.close()
 	r.control.Close()
 	return res, errors.Join(err, stepErr(StepContainer, r.box.destroy()))
 }
@@ -108,6 +117,9 @@ func (r *run) create(canaryPort int) error {
 	}
 	defer theirs.Close()
 	r.control = ours
+	if err := r.listenAll(); err != nil {
+		return stepErr(StepNetwork, err)
+	}
 	var slave [3]bool
 	r.term, slave = FindTerminal(r.Stdio)
 	ignored, blocked := inheritedSignals()
@@ -202,6 +214,9 @@ func (r *run) serveDoors() error {
 		return fmt.Errorf("BUG: init said %q before its network was ready", m.Op)
 	}
 	r.Trace(StepNetwork, time.Since(r.began))
+	if m.Found != "" && r.Degraded != nil {
+		r.Degraded(Degradation{policy.LayerCapture, "nf_tables with TPROXY", m.Found})
+	}
 	if r.Doors == nil {
 		closeAll(m.files)
 		return nil

@@ -90,12 +90,12 @@ func boundUserNamespaces(p Plan) error {
 }
 
 func offerDoors(c *Channel, p Plan) error {
-	d, err := openDoors(p.CaptureAll, p.Ports)
+	d, err := openDoors(p)
 	if err != nil {
 		return err
 	}
 	defer d.close()
-	m := message{Op: opNetwork, Found: d.captured, Status: len(d.listeners)}
+	m := message{Op: opNetwork, Found: d.lack, Status: len(d.listeners)}
 	m.files = append(append(m.files, d.listeners...), d.resolvers...)
 	return c.send(m)
 }

@@ -53,7 +53,10 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 		if r.Started != nil {
 			r.Started(r.box.pid())
 		}
+		r.serveForwards()
 		go r.watchMemory(ctx, over)
+	case opSocket:
+		r.pub.deliver(m)
 	case opStopped:
 		r.suspend(unix.Signal(m.Signal))
 	case opExited:

@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"os"
 
@@ -51,6 +53,8 @@ type (
 // runProxyRole serves one run until the launcher is gone. If the launcher was
 // killed, it also removes the run's directory.
 func runProxyRole() int {
+	// net/http prints bytes that a server chose to the global logger.
+	log.SetOutput(io.Discard)
 	c := sandbox.OpenChannel(0)
 	dir, err := serveProxy(c)
 	if err != nil {

@@ -98,11 +98,16 @@ func (l *launch) start() (int, error) {
 	if err := l.record(); err != nil {
 		return 0, err
 	}
+	forwards, err := published(p)
+	if err != nil {
+		return 0, err
+	}
 	stop := make(chan error, 1)
 	go relayStops(stop, px.events, time.Duration(p.Limits.Time))
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
 		Blob: l.bundler(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
+		Forwards: forwards, Degraded: l.degraded,
 	})
 	if err != nil {
 		return 0, err
@@ -140,7 +145,7 @@ func (l *launch) openAudit() error {
 // announce says what is weaker than asked for: it is the first thing on stderr.
 func (l *launch) announce() {
 	for _, d := range l.prep.plan.Degraded {
-		l.voice.warn(fmt.Sprintf("%s is not enforced (needs %s, found %s); the policy allows that", d.Layer, d.Needs, d.Found))
+		l.sayDegraded(d)
 	}
 	if l.flags.quiet {
 		return
@@ -151,6 +156,17 @@ func (l *launch) announce() {
 	for _, w := range l.prep.plan.Warnings {
 		l.voice.warn(w)
 	}
+}
+
+func (l *launch) sayDegraded(d sandbox.Degradation) {
+	l.voice.warn(fmt.Sprintf("%s is not enforced (needs %s, found %s); the policy allows that", d.Layer, d.Needs, d.Found))
+}
+
+// degraded is told about a layer that only the launch itself showed to be
+// missing; it is said and recorded like the others.
+func (l *launch) degraded(d sandbox.Degradation) {
+	l.sayDegraded(d)
+	_ = l.write(audit.Event{Kind: audit.KindLaunch, Degraded: []string{string(d.Layer)}, Reason: d.Found})
 }
 
 func (l *launch) record() error {
