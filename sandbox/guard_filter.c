@@ -105,6 +105,7 @@ static const struct sock_filter broker_filter[] = {
 	/* resolving */
 	ON(openat2, ALLOW),
 	ON(openat, ALLOW),
+	ON(fcntl, ALLOW),
 	ON(close, ALLOW),
 	ON(statx, ALLOW),
 	ON(fstatfs, ALLOW),

@@ -68,10 +68,9 @@ static long open_waiting(struct hw_call *c, int dir, const char *name, int flags
 			break;
 		if (!hw_guard_valid(c->n))
 			SYS(SYS_exit_group, 0);
-		if (hw_task_signalled(c) != 0) {
-			r = -512; /* ERESTARTSYS: the kernel restarts the call or says EINTR, as the handler asks */
+		r = hw_task_signalled(c);
+		if (r != 0)
 			break;
-		}
 	}
 	hw_guard_answer(c->n, r < 0 ? r : HW_FD + r);
 	SYS(SYS_exit_group, 0);

@@ -259,7 +259,10 @@ long hw_place_find(struct hw_call *c, int base, struct hw_place *p)
 		return -ENOENT;
 	parent = split(p);
 	p->direct = 1;
-	r = SYS(SYS_openat2, base, *parent ? parent : ".", &how, sizeof(how));
+	if (*parent)
+		r = SYS(SYS_openat2, base, parent, &how, sizeof(how));
+	else
+		r = SYS(SYS_fcntl, base, F_DUPFD_CLOEXEC, 0L);
 	if (r < 0 || is_proc((int)r)) {
 		if (r >= 0)
 			hw_close((int)r);

@@ -321,17 +321,25 @@ static uint64_t status_set(const char *s, const char *key)
 	return v;
 }
 
-/* Whether a signal waits that would interrupt the caller's call. */
+/*
+ * Gives the result with which a waiting call of the caller ends because of a
+ * signal, 0 if none waits.
+ */
 long hw_task_signalled(struct hw_call *c)
 {
 	static char buf[2048];
 	long r = task_file(c->task, "status", buf, sizeof(buf));
-	uint64_t pending;
+	uint64_t open;
+	unsigned threads;
 
-	if (r < 0)
-		return r;
-	pending = status_set(buf, "\nSigPnd:") | status_set(buf, "\nShdPnd:");
-	return (pending & ~status_set(buf, "\nSigBlk:") & ~status_set(buf, "\nSigIgn:")) != 0;
+	if (r < 0 || status_numbers(buf, "Threads:", 10, &threads, 1) != 1)
+		return 0; /* gone, which shows elsewhere */
+	open = ~status_set(buf, "\nSigBlk:") & ~status_set(buf, "\nSigIgn:");
+	/* ERESTARTSYS: the kernel restarts the call or says EINTR, as the handler asks. It may only be used where this
+	 * very thread is about to handle a signal, or the program would see it. */
+	if ((status_set(buf, "\nSigPnd:") & open) || (threads == 1 && (status_set(buf, "\nShdPnd:") & open)))
+		return -512;
+	return status_set(buf, "\nShdPnd:") & open ? -EINTR : 0;
 }
 
 /*

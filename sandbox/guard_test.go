@@ -220,15 +220,28 @@ func TestGuardRefusesTools(t *testing.T) {
 	}
 }
 
-// A thread flips the path between two names while another creates it.
-func TestGuardRace(t *testing.T) {
+// A thread changes what the path means while another uses it: the bytes of the
+// name, the directory it starts from, a symbolic link on the way.
+func TestGuardRaces(t *testing.T) {
 	tools := requireGuardTools(t)
-	if out, _ := tools.run(t, guardDir(t), "$PROBE race .enva .envrc 20000"); strings.HasPrefix(out, "0 of") {
-		t.Fatalf("without the guard: got %q, want the second name created", out)
+	cases := map[string]struct {
+		script        string
+		bare, guarded string
+	}{
+		"name":      {"$PROBE race .enva .envrc", "20000", "100000"},
+		"directory": {"$PROBE race-bind .envrc", "1000", "10000"},
+		"symlink":   {"$PROBE race-link .envrc", "1000", "10000"},
 	}
-	out, _ := tools.run(t, guardDir(t), "$PROBE race .enva .envrc 100000", ".envrc")
-	if want := "0 of 100000 ok\n"; out != want {
-		t.Errorf("got %q, want %q", out, want)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if out, _ := tools.run(t, guardDir(t), c.script+" "+c.bare); strings.HasPrefix(out, "0 of") || !strings.HasSuffix(out, "ok\n") {
+				t.Fatalf("without the guard: got %q, want the name created", out)
+			}
+			out, _ := tools.run(t, guardDir(t), c.script+" "+c.guarded, ".envrc")
+			if want := "0 of " + c.guarded + " ok\n"; out != want {
+				t.Errorf("got %q, want %q", out, want)
+			}
+		})
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Ordinary work gives the same output with the guard as without.
@@ -107,35 +106,4 @@ func TestGuardMissingParent(t *testing.T) {
 			t.Errorf("%s: got success %v, want a refusal and no name: %s", script, ok, out)
 		}
 	}
-}
-
-// The price of a guarded create, to be read and not judged: other work on the
-// machine moves it.
-func TestGuardCost(t *testing.T) {
-	tools := requireGuardTools(t)
-	dir := guardDir(t)
-	const pack = `mkdir tree && cd tree && for d in {1..50}; do mkdir $d; for f in {1..100}; do echo $f > $d/$f; done; done && cd .. && tar -cf t.tar tree && rm -r tree`
-	if out, ok := tools.run(t, dir, pack); !ok {
-		t.Fatal(out)
-	}
-	took := map[bool]time.Duration{}
-	for range 2 {
-		for _, guarded := range []bool{false, true} {
-			var names []string
-			if guarded {
-				names = []string{".envrc"}
-			}
-			start := time.Now()
-			if out, ok := tools.run(t, dir, "tar -xf t.tar", names...); !ok {
-				t.Fatal(out)
-			}
-			if d := time.Since(start); took[guarded] == 0 || d < took[guarded] {
-				took[guarded] = d
-			}
-			if err := os.RemoveAll(filepath.Join(dir, "tree")); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	t.Logf("untar of 5,000 files: bare %v, guarded %v, ratio %.2f", took[false], took[true], float64(took[true])/float64(took[false]))
 }

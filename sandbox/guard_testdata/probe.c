@@ -81,6 +81,81 @@ static long race(char **name, int rounds)
 	return 0;
 }
 
+static void *wander(void *unused)
+{
+	while (!stop) {
+		if (chdir("sub") < 0 || chdir("..") < 0)
+			abort();
+	}
+	return unused;
+}
+
+/* Binds a socket to a relative name while another thread goes to and fro between two directories. */
+static long race_bind(const char *name, int rounds)
+{
+	char below[64], top[4096];
+	pthread_t t;
+	long made = 0;
+	int here = open(".", O_PATH);
+
+	snprintf(below, sizeof(below), "sub/%s", name);
+	snprintf(top, sizeof(top), "%s", name);
+	pthread_create(&t, NULL, wander, NULL);
+	for (int i = 0; i < rounds; i++) {
+		struct sockaddr_un sa = { .sun_family = AF_UNIX };
+		int s = socket(AF_UNIX, SOCK_STREAM, 0);
+
+		strncpy(sa.sun_path, name, sizeof(sa.sun_path) - 1);
+		bind(s, (struct sockaddr *)&sa, sizeof(sa));
+		close(s);
+		unlinkat(here, below, 0);
+		made += unlinkat(here, top, 0) == 0;
+	}
+	stop = 1;
+	pthread_join(t, NULL);
+	printf("%ld of %d ", made, rounds);
+	return 0;
+}
+
+static void *redirect(void *unused)
+{
+	for (int i = 0; !stop; i++) {
+		if (symlink(i & 1 ? "." : "sub", "next") < 0 || rename("next", "way") < 0)
+			abort();
+	}
+	return unused;
+}
+
+/* Makes a name below a symbolic link that another thread points to and fro. */
+static long race_link(const char *name, int rounds)
+{
+	char path[64], below[64];
+	pthread_t t;
+	long made = 0;
+
+	snprintf(path, sizeof(path), "way/%s", name);
+	snprintf(below, sizeof(below), "sub/%s", name);
+	pthread_create(&t, NULL, redirect, NULL);
+	for (int i = 0; i < rounds; i++) {
+		struct sockaddr_un sa = { .sun_family = AF_UNIX };
+		int s = socket(AF_UNIX, SOCK_STREAM, 0), fd;
+
+		strncpy(sa.sun_path, path, sizeof(sa.sun_path) - 1);
+		bind(s, (struct sockaddr *)&sa, sizeof(sa));
+		close(s);
+		unlink(below);
+		made += unlink(name) == 0;
+		fd = open(path, O_CREAT | O_WRONLY, 0600);
+		close(fd);
+		unlink(below);
+		made += unlink(name) == 0;
+	}
+	stop = 1;
+	pthread_join(t, NULL);
+	printf("%ld of %d ", made, rounds);
+	return 0;
+}
+
 static long legacy(const char *call, char **a)
 {
 #ifdef SYS_open
@@ -144,6 +219,10 @@ static long run(const char *call, char **a)
 		return syscall(SYS_mkdirat, AT_FDCWD, memset(calloc(1, 5000), 'a', 4999), 0700);
 	if (strcmp(call, "race") == 0)
 		return race(a, atoi(a[2]));
+	if (strcmp(call, "race-bind") == 0)
+		return race_bind(a[0], atoi(a[1]));
+	if (strcmp(call, "race-link") == 0)
+		return race_link(a[0], atoi(a[1]));
 	return legacy(call, a);
 }
 
