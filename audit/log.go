@@ -126,8 +126,10 @@ func (l *Log) Write(e Event) error {
 		return fmt.Errorf("write audit event: %w", err)
 	}
 	if dropped > 0 {
-		head, err := encode(Event{Time: e.Time, Run: e.Run, Kind: KindDropped, Count: dropped,
-			Reason: "too many events at once; these were left out"})
+		head, err := encode(Event{
+			Time: e.Time, Run: e.Run, Kind: KindDropped, Count: dropped,
+			Reason: "too many events at once; these were left out",
+		})
 		if err != nil {
 			return fmt.Errorf("write audit event: %w", err)
 		}
@@ -148,8 +150,10 @@ func (l *Log) Close() error {
 	var err error
 	if dropped > 0 {
 		var line []byte
-		line, err = encode(Event{Time: time.Now(), Run: l.run, Kind: KindDropped, Count: dropped,
-			Reason: "too many events at once; these were left out"})
+		line, err = encode(Event{
+			Time: time.Now(), Run: l.run, Kind: KindDropped, Count: dropped,
+			Reason: "too many events at once; these were left out",
+		})
 		if err == nil {
 			err = l.put(line)
 		}
@@ -206,8 +210,10 @@ func (l *Log) put(line []byte) error {
 
 // encode gives the event as one line.
 func encode(e Event) ([]byte, error) {
-	for _, s := range []*string{&e.Run, &e.ID, &e.Host, &e.Addr, &e.Protocol, &e.Method, &e.Path, &e.Rule,
-		&e.Pos, &e.Reason, &e.Policy, &e.Source, &e.Digest, &e.Version, &e.Command} {
+	for _, s := range []*string{
+		&e.Run, &e.ID, &e.Host, &e.Addr, &e.Protocol, &e.Method, &e.Path, &e.Rule,
+		&e.Pos, &e.Reason, &e.Policy, &e.Source, &e.Digest, &e.Version, &e.Command,
+	} {
 		*s = shorten(*s)
 	}
 	e.Time = e.Time.UTC()

@@ -372,8 +372,10 @@ func TestHints(t *testing.T) {
 		{"ssh", e.Connection(mustHost(t, "api.example.org"), 22), "add under network.rules: {name: NAME, host: api.example.org, ports: [22], protocol: tcp}"},
 		{"IPv6", e.Connection(mustHost(t, "2606:4700::1"), 443), `add under network.rules: {name: NAME, host: "2606:4700::1"}`},
 		{"listed host", e.Connection(mustHost(t, "plain.test"), 8080), `add 8080 to the ports of rule "plain"`},
-		{"request", e.Request(request(t, "POST", "read.test/a*b")),
-			`add under network.rules: {name: NAME, host: read.test, allow: [{methods: ["POST"], paths: ["/a%2Ab"]}]}`},
+		{
+			"request", e.Request(request(t, "POST", "read.test/a*b")),
+			`add under network.rules: {name: NAME, host: read.test, allow: [{methods: ["POST"], paths: ["/a%2Ab"]}]}`,
+		},
 		{"address", e.Address(netip.MustParseAddr("10.1.1.1"), 5432), `add under network.private: {cidr: "10.1.1.1", ports: [5432], reason: WHY}`},
 		{"metadata", e.Address(netip.MustParseAddr("169.254.169.254"), 80), ""},
 		{"denied host", e.Connection(mustHost(t, "secret.github.test"), 443), ""},
