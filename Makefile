@@ -39,7 +39,7 @@ demo: deps build ## wrap the bundled stand-in agent and show what was allowed an
 
 demo-hermes: build ## the same against a real "hermes", when one is installed
 	@command -v hermes >/dev/null || { echo "make demo-hermes: no command \"hermes\" on PATH; make demo uses the bundled stand-in" >&2; exit 1; }
-	@DEMO_HERMES="$$(command -v hermes)" testdata/demo.sh $(BIN)
+	@testdata/demo.sh $(BIN) --hermes
 
 # HERMES_WRAP_BIN is the binary that the tests run as a process. Root's tests
 # of everyday programs run them as HERMES_TEST_USER.
