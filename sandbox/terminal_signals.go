@@ -139,3 +139,21 @@ func swapAction(sig unix.Signal, action rawAction) (before rawAction, err error)
 	}
 	return before, nil
 }
+
+// DieOf ends this process by a signal, as the command ended: a shell stops a
+// loop or a script when its child died of SIGINT, and goes on when the child
+// exited with 130. It leaves no core file, and returns when the signal does not
+// end a process. Restore the terminal first.
+func DieOf(sig unix.Signal) {
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	if sig != unix.SIGKILL {
+		if _, err := swapAction(sig, rawAction{}); err != nil {
+			return
+		}
+	}
+	if err := unix.Kill(unix.Getpid(), sig); err != nil {
+		return
+	}
+	// Another thread may be the one that takes it.
+	time.Sleep(stopGrace)
+}
