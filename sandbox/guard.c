@@ -17,6 +17,9 @@
 #define SYS_close_range 436
 #endif
 
+/* PROC_USER_INIT_INO of the kernel. */
+#define INITIAL_USERNS_INO 0xEFFFFFFDU
+
 /* Sends one result, with a descriptor unless fd is negative. */
 static long say(int sock, int result, int fd)
 {
@@ -66,6 +69,14 @@ static int hear(int sock, int *fd)
 	return result;
 }
 
+/* Whether a capability here would be one over the whole machine. */
+static int initial_userns(void)
+{
+	struct statx st;
+
+	return SYS(SYS_statx, AT_FDCWD, "/proc/self/ns/user", 0L, STATX_INO, &st) < 0 || st.stx_ino == INITIAL_USERNS_INO;
+}
+
 /* Makes the broker a poor target: not traceable, out of reach of the terminal, with at most one capability. */
 static long harden(int sock)
 {
@@ -93,7 +104,7 @@ static long harden(int sock)
 	memset(cap, 0, sizeof(cap));
 	if (r >= 0)
 		r = SYS(SYS_capget, &head, cap);
-	cap[0].permitted &= 1U << CAP_SYS_PTRACE;
+	cap[0].permitted &= initial_userns() ? 0 : 1U << CAP_SYS_PTRACE;
 	cap[0].effective = cap[0].permitted;
 	cap[0].inheritable = cap[1].permitted = cap[1].effective = cap[1].inheritable = 0;
 	if (r >= 0)

@@ -62,10 +62,12 @@ struct hw_guard {
  * Starts the broker and gives a socket to it. To be called in the agent child
  * (which must not share its memory with anyone), single-threaded, after
  * no_new_privs and landlock_restrict_self(2), before the final seccomp filter.
- * If the caller has CAP_SYS_PTRACE in its user namespace, the broker keeps that
- * one capability: Yama would otherwise hide the agent's memory from it.
- * Returns 0 or -errno: -ENOSYS without user notification in this kernel,
- * -EPERM when Yama forbids reading the agent's memory.
+ * If the caller has CAP_SYS_PTRACE in a user namespace of its own, the broker
+ * keeps that one capability: Yama would otherwise hide the agent's memory from
+ * it. Returns 0 or -errno: -ENOSYS without user notification in this kernel,
+ * -EACCES when the broker cannot look at a process like the agent (Yama without
+ * the capability, a Landlock domain without read access to /proc), -ENOENT when
+ * /proc is not that of this pid namespace.
  */
 int hw_guard_start(const struct hw_guard *g, int *sock);
 
