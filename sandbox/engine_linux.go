@@ -86,7 +86,7 @@ func containerConfig(id, root string, p Plan) *configs.Config {
 		Mounts:          systemMounts(p),
 		Devices:         standardDevices(),
 		MaskPaths:       maskedPaths(os.Geteuid() == 0),
-		ReadonlyPaths:   readonlyPaths(os.Geteuid() == 0),
+		ReadonlyPaths:   readonlyPaths(os.Geteuid() == 0, p),
 	}
 }
 
@@ -102,12 +102,18 @@ func maskedPaths(hostRoot bool) []string {
 }
 
 // readonlyPaths are what the owner could write: host user 0 owns all of it, and
-// an ordinary user the settings of the sandbox's own namespaces.
-func readonlyPaths(hostRoot bool) []string {
+// an ordinary user the settings of the sandbox's own namespaces. The device
+// nodes are the host's own inodes: a read-only mount lets them be written to and
+// keeps their owner from a chmod(2) that the host would see.
+func readonlyPaths(hostRoot bool, p Plan) []string {
 	if !hostRoot {
-		return []string{"/proc/sys"}
+		return append([]string{"/proc/sys"}, p.Devices...)
 	}
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}
+	paths := append([]string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}, p.Devices...)
+	for _, d := range standardDevices() {
+		paths = append(paths, d.Path)
+	}
+	return paths
 }
 
 // systemMounts are the file systems that are the sandbox's own instances.
