@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha1" // #nosec: the format's own check sum
 	"encoding/binary"
+	"strconv"
 	"unicode/utf16"
 )
 
@@ -27,7 +28,7 @@ func javaTruststore(certificates [][]byte) []byte {
 	word(uint32(len(certificates)))
 	for i, der := range certificates {
 		word(trusted)
-		text("ca-" + string(rune('a'+i)))
+		text("ca-" + strconv.Itoa(i))
 		b.Write(make([]byte, 8)) // the date: 1970
 		text("X.509")
 		word(uint32(len(der)))
