@@ -80,9 +80,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif not self.path.endswith("/chat/completions"):
             self.reply(404, {"error": {"message": "not found"}})
         elif not body.get("stream"):
-            self.reply(400, {"error": {"message": "only streaming is scripted"}})
+            self.whole(*step(self.server.script, body.get("messages", [])))
         else:
             self.stream(*step(self.server.script, body.get("messages", [])))
+
+    def whole(self, number, chosen):
+        message = {"role": "assistant", "content": chosen.get("text")}
+        if "tool" in chosen:
+            message["tool_calls"] = [{"id": "call_%d" % number, "type": "function", "function": {
+                "name": chosen["tool"], "arguments": json.dumps(chosen["arguments"])}}]
+        self.reply(200, {"object": "chat.completion", "choices": [
+            {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool" in chosen else "stop"}],
+            "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}})
 
     def stream(self, number, chosen):
         self.send_response(200)

@@ -173,7 +173,7 @@ def replace_config():
 
 
 def write_install():
-    return append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "__init__.py"))
+    return append(state("hermes-agent", "venv", "bin", "hermes"))
 
 
 # Network and sockets.

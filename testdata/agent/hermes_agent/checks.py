@@ -244,7 +244,7 @@ def tool_loop(agent):
 
 def git_commit(agent):
     with open(os.path.join(agent.workspace, "result.txt")) as file:
-        expect("by the stand-in" in file.read(), "result.txt says something else")
+        expect("written by the " in file.read(), "result.txt says something else")
     log = subprocess.run(["git", "log", "-1", "--format=%s"], cwd=agent.workspace, stdout=subprocess.PIPE, text=True)
     expect(log.stdout.strip() == "record the result", "last commit: %r" % log.stdout)
 
