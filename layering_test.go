@@ -40,6 +40,7 @@ var owners = map[string][]string{
 	"github.com/moby/profiles/seccomp":              {}, // the tests' baseline
 	"github.com/opencontainers/cgroups":             {"sandbox"},
 	"github.com/opencontainers/runc":                {"sandbox"},
+	"github.com/pavlo-v-chernykh/keystore-go/v4":    {"sandbox"},
 	"github.com/seccomp/libseccomp-golang":          {"sandbox"},
 	"github.com/spf13/cobra":                        {"cmd/hermes-wrap"},
 	"github.com/vishvananda/netlink":                {"sandbox"},

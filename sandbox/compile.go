@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -293,6 +294,7 @@ func (c *compiler) withheld() error {
 			return err
 		}
 	}
+	c.v.coverSockets(c.p.Filesystem.Sockets)
 	// Nothing of ours may lie under a granted path.
 	for _, path := range c.h.Secret {
 		r, _ := resolve(path)
@@ -313,12 +315,38 @@ func (c *compiler) system() error {
 		c.ownFile(path, Entry{Data: text, Rule: "made by the launcher"})
 	}
 	if c.h.Inspect {
-		c.v.addFile(Entry{Kind: KindFile, Target: bundlePath, Blob: true, Mode: 0o444, Rule: "the merged certificate bundle"})
-		for _, path := range bundlePlaces {
-			c.shadowBundle(path)
-		}
+		c.trust()
 	}
 	return nil
+}
+
+// trust puts the run's authority where clients look for authorities.
+func (c *compiler) trust() {
+	var bundles []string
+	for _, path := range bundlePlaces {
+		if r, err := resolve(path); err == nil && c.shown(r.real) && !slices.Contains(bundles, r.real) {
+			bundles = append(bundles, r.real)
+		}
+	}
+	stores := truststores(slices.Collect(maps.Keys(c.v.trees)), c.shown)
+	c.shadow(bundlePath, BlobBundle, bundles)
+	if len(stores) > 0 {
+		c.shadow(truststorePath, BlobTruststore, stores)
+	}
+}
+
+// shadow makes a file of the launcher's content and shows it at further places.
+func (c *compiler) shadow(path string, b Blob, places []string) {
+	rule := "the merged " + string(b)
+	c.v.addFile(Entry{Kind: KindFile, Target: path, Blob: b, Mode: 0o444, Rule: rule})
+	for _, place := range places {
+		c.v.addFile(Entry{Kind: KindAlias, Target: place, Source: path, Rule: rule})
+	}
+}
+
+func (c *compiler) shown(path string) bool {
+	visible, _, _ := c.v.rights(path)
+	return visible
 }
 
 // ownFile makes a file, also where a bound tree already has one there.
@@ -338,16 +366,6 @@ func (c *compiler) ownFile(path string, e Entry) {
 	// A symlink of the tree leads out of it: make what it leads to.
 	e.Target = filepath.Clean(r.real)
 	c.v.addFile(e)
-}
-
-func (c *compiler) shadowBundle(path string) {
-	r, err := resolve(path)
-	if err != nil {
-		return
-	}
-	if visible, _, _ := c.v.rights(r.real); visible {
-		c.v.addFile(Entry{Kind: KindAlias, Target: r.real, Source: bundlePath, Rule: "the merged certificate bundle"})
-	}
 }
 
 func (c *compiler) limits() error {

@@ -24,11 +24,12 @@ type message struct {
 	Pid    int    `json:"pid,omitempty"`
 	Family int    `json:"family,omitempty"`
 	Found  string `json:"found,omitempty"`
+	Blobs  []Blob `json:"blobs,omitempty"` // the names of files, in their order
 
 	files []*os.File
 }
 
-// The operations. Launcher to init: blob, resume, signal, socket. Init to
+// The operations. Launcher to init: blobs, resume, signal, socket. Init to
 // launcher: network, tty, started, stopped, exited, failed, socket.
 const (
 	opNetwork = "network"
@@ -40,7 +41,7 @@ const (
 	opSignal  = "signal"
 	opResume  = "resume"
 	opSocket  = "socket"
-	opBlob    = "blob"
+	opBlobs   = "blobs"
 )
 
 // Channel is one end of a connection that carries one JSON object a packet,

@@ -7,6 +7,8 @@
 package sandbox
 
 import (
+	"slices"
+
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
@@ -26,6 +28,15 @@ const (
 	KindAlias   EntryKind = "alias"   // Source, a path inside, bound read-only over Target
 )
 
+// Blob names content that only the running launcher has, too large for a plan.
+type Blob string
+
+// The blobs of a run that inspects TLS.
+const (
+	BlobBundle     Blob = "certificate bundle" // PEM
+	BlobTruststore Blob = "Java trust store"   // as JavaTruststore makes it
+)
+
 // Entry is one thing in the private root. The list in a Plan is ordered:
 // parents come before children and covers after what they cover.
 type Entry struct {
@@ -42,7 +53,7 @@ type Entry struct {
 	Write  bool   `json:"write,omitempty"`
 	Exec   bool   `json:"exec,omitempty"`
 	Data   string `json:"data,omitempty"`
-	Blob   bool   `json:"blob,omitempty"` // file: the launcher sends the content; at most one
+	Blob   Blob   `json:"blob,omitempty"` // file: the launcher sends the content of that name
 	Size   int64  `json:"size,omitempty"`
 	Inodes int    `json:"inodes,omitempty"`
 	Mode   uint32 `json:"mode,omitempty"`
@@ -122,6 +133,11 @@ type Plan struct {
 	// Degraded lists the layers that are missing with the policy's consent.
 	Degraded []Degradation `json:"degraded,omitempty"`
 	Warnings []string      `json:"warnings,omitempty"`
+}
+
+// Wants tells whether some entry of the plan has this blob as its content.
+func (p Plan) Wants(b Blob) bool {
+	return slices.ContainsFunc(p.View, func(e Entry) bool { return e.Blob == b })
 }
 
 // Degradation is one missing protection that the policy allows to be missing.

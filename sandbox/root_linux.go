@@ -19,12 +19,12 @@ type rootBuilder struct {
 	fd    int
 	own   map[uint64]bool // devices of the plan's own tmpfs, the root's first
 	blank [2]int          // an empty file and an empty directory to cover with
-	blob  func() ([]byte, error)
+	blob  func(Blob) ([]byte, error)
 }
 
 // buildRoot mounts a tmpfs on root and lays every entry of the plan in it.
-// blob gives the content of the one entry that is too large for the plan.
-func buildRoot(root string, entries []Entry, blob func() ([]byte, error)) error {
+// blob gives the content of the entries that are too large for the plan.
+func buildRoot(root string, entries []Entry, blob func(Blob) ([]byte, error)) error {
 	defer unix.Umask(unix.Umask(0))
 	data := "mode=0755,size=8m,nr_inodes=20000"
 	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
@@ -180,8 +180,8 @@ func (b *rootBuilder) makeFile(e Entry) error {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	data := []byte(e.Data)
-	if e.Blob {
-		if data, err = b.blob(); err != nil {
+	if e.Blob != "" {
+		if data, err = b.blob(e.Blob); err != nil {
 			return err
 		}
 	}

@@ -20,9 +20,9 @@ type Options struct {
 	Filter []byte // from CompileFilter
 	Stdio  [3]*os.File
 	Dir    *RunDir
-	// Blob gives the content of the plan's entry with Blob set. It is called
+	// Blobs gives the content of the plan's entries with Blob set. It is called
 	// while the container is being made. Nil when there is no such entry.
-	Blob func() ([]byte, error)
+	Blobs func() (map[Blob][]byte, error)
 	// Doors receives the listeners and the resolver sockets of the sandbox's
 	// network namespace and returns when somebody serves them. It owns them.
 	Doors func(listeners, resolvers []*os.File) error
@@ -46,6 +46,8 @@ type Options struct {
 type Result struct {
 	// Status is the wait status of the command.
 	Status unix.WaitStatus
+	// Terminal tells that the command had the caller's terminal.
+	Terminal bool
 	// Stopped is the reason when the launcher ended the run; nil otherwise.
 	Stopped error
 }
@@ -137,12 +139,12 @@ func (r *run) create(canaryPort int) error {
 		return stepErr(StepContainer, err)
 	}
 	go r.read()
-	doors, blob := make(chan error, 1), make(chan error, 1)
+	doors, blobs := make(chan error, 1), make(chan error, 1)
 	go func() { doors <- r.serveDoors() }()
-	go func() { blob <- r.sendBlob() }()
+	go func() { blobs <- r.sendBlobs() }()
 	startErr := r.box.start(r.Stdio, files)
 	theirs.Close()
-	doorsErr := errors.Join(<-blob, <-doors)
+	doorsErr := errors.Join(<-blobs, <-doors)
 	if startErr != nil || doorsErr != nil {
 		r.box.kill()
 		err := r.whyNot(startErr, doorsErr)
@@ -180,24 +182,35 @@ func (r *run) read() {
 	}
 }
 
-// sendBlob passes the large content on; when there is none to be had, the
+// sendBlobs passes the large content on; when there is none to be had, the
 // container is not waited for any longer.
-func (r *run) sendBlob() error {
-	if r.Blob == nil {
+func (r *run) sendBlobs() error {
+	if r.Blobs == nil {
 		return nil
 	}
-	data, err := r.Blob()
+	m, err := r.sealBlobs()
+	defer closeAll(m.files)
 	if err != nil {
 		r.control.Close()
 		return stepErr(StepProxy, err)
 	}
-	f, err := SealedFile("hermes-wrap-blob", data)
+	return r.control.send(m)
+}
+
+func (r *run) sealBlobs() (message, error) {
+	m := message{Op: opBlobs}
+	all, err := r.Blobs()
 	if err != nil {
-		r.control.Close()
-		return stepErr(StepProxy, err)
+		return m, err
 	}
-	defer f.Close()
-	return r.control.send(message{Op: opBlob, files: []*os.File{f}})
+	for name, data := range all {
+		f, err := SealedFile("hermes-wrap-blob", data)
+		if err != nil {
+			return m, err
+		}
+		m.Blobs, m.files = append(m.Blobs, name), append(m.files, f)
+	}
+	return m, nil
 }
 
 // serveDoors waits for the sandbox's network and hands it on. Init goes on

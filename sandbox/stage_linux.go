@@ -48,21 +48,45 @@ func prepareInside(c *Channel, s spec) error {
 	}
 	network := make(chan error, 1)
 	go func() { network <- offerDoors(c, s.Plan) }()
-	if err := buildRoot(s.Root, s.Plan.View, func() ([]byte, error) { return awaitBlob(c) }); err != nil {
+	if err := buildRoot(s.Root, s.Plan.View, (&blobReader{control: c}).read); err != nil {
 		return stepErr(StepRoot, err)
 	}
 	return stepErr(StepNetwork, <-network)
 }
 
-// awaitBlob gives the large content that the launcher sends while the container
-// is being made. Nothing else is sent to this stage.
-func awaitBlob(c *Channel) ([]byte, error) {
-	m, err := c.receive()
-	if err != nil || m.Op != opBlob || len(m.files) != 1 {
-		return nil, fmt.Errorf("wait for the certificate bundle: %w", errors.Join(err, errors.New("the launcher sent none")))
+// blobReader gives the large content that the launcher sends, in one message,
+// while the container is being made. Nothing else is sent to this stage.
+type blobReader struct {
+	control *Channel
+	got     map[Blob][]byte
+}
+
+func (b *blobReader) read(name Blob) ([]byte, error) {
+	if b.got == nil {
+		if err := b.receive(); err != nil {
+			return nil, fmt.Errorf("wait for the %s: %w", name, err)
+		}
 	}
-	defer m.files[0].Close()
-	return ReadSealed(m.files[0])
+	data, ok := b.got[name]
+	if !ok {
+		return nil, fmt.Errorf("wait for the %s: the launcher sent none", name)
+	}
+	return data, nil
+}
+
+func (b *blobReader) receive() error {
+	m, err := b.control.receive()
+	defer closeAll(m.files)
+	if err != nil || m.Op != opBlobs || len(m.files) != len(m.Blobs) {
+		return errors.Join(err, errors.New("the launcher sent none"))
+	}
+	b.got = map[Blob][]byte{}
+	for i, f := range m.files {
+		if b.got[m.Blobs[i]], err = ReadSealed(f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keepSelf puts our sealed executable where PID 1 is executed from, so that no

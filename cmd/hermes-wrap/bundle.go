@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
 // hostBundles are where distributions keep the certificate authorities.
@@ -40,16 +41,25 @@ func bundle(ca []byte, p policy.Policy) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// bundler waits for the proxy's certificate; nil when nothing is inspected.
-func (l *launch) bundler(px *proxyClient) func() ([]byte, error) {
+// blobs waits for the proxy's certificate and puts it among the others; nil when
+// nothing is inspected.
+func (l *launch) blobs(px *proxyClient) func() (map[sandbox.Blob][]byte, error) {
 	if !l.prep.plan.Inspect {
 		return nil
 	}
-	return func() ([]byte, error) {
+	return func() (map[sandbox.Blob][]byte, error) {
 		ca, err := px.hello()
 		if err != nil {
 			return nil, err
 		}
-		return bundle(ca, l.prep.policy)
+		pem, err := bundle(ca, l.prep.policy)
+		if err != nil {
+			return nil, err
+		}
+		out := map[sandbox.Blob][]byte{sandbox.BlobBundle: pem}
+		if l.prep.plan.Wants(sandbox.BlobTruststore) {
+			out[sandbox.BlobTruststore], err = sandbox.JavaTruststore(pem)
+		}
+		return out, err
 	}
 }

@@ -39,6 +39,7 @@ type launch struct {
 	log   *audit.Log
 	prep  prepared
 	began time.Time
+	dieOf unix.Signal // the terminal's signal that ended the command
 }
 
 // runCommand wraps a command and gives the exit code of the process.
@@ -47,6 +48,9 @@ func runCommand(v voice, f runFlags, argv []string) int {
 	code, err := l.run(argv)
 	if err != nil {
 		return v.fail(err)
+	}
+	if l.dieOf != 0 {
+		sandbox.DieOf(l.dieOf)
 	}
 	return code
 }
@@ -63,6 +67,7 @@ func (l *launch) run(argv []string) (int, error) {
 		return 0, err
 	}
 	defer l.dir.Remove()
+	defer func() { sandbox.SweepCgroups(l.prep.host.Limits) }()
 	if l.prep, err = who.prepare(l.flags.policyFlags, argv, []string{l.dir.Path}); err != nil {
 		return 0, err
 	}
@@ -88,7 +93,7 @@ func (l *launch) start() (int, error) {
 		return 0, err
 	}
 	px, err := startProxy(p, proxySetup{
-		Run: l.dir.Id, RunDir: l.dir.Path, Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
+		Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
 	}, l.log)
 	if err != nil {
 		return 0, err
@@ -106,7 +111,7 @@ func (l *launch) start() (int, error) {
 	go relayStops(stop, px.events, time.Duration(p.Limits.Time))
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
-		Blob: l.bundler(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
+		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
 		Forwards: forwards, Degraded: l.degraded,
 	})
 	if err != nil {
@@ -197,6 +202,10 @@ func (l *launch) write(e audit.Event) error {
 
 func (l *launch) ended(res sandbox.Result) (int, error) {
 	code := exitCode(res.Status)
+	if sig := res.Status.Signal(); res.Terminal && res.Stopped == nil && (sig == unix.SIGINT || sig == unix.SIGQUIT) {
+		// A shell ends its loop only when its child died of the signal.
+		l.dieOf = sig
+	}
 	switch {
 	case errors.Is(res.Stopped, errTime):
 		l.voice.line("error", "31", fmt.Sprintf("%v (%s); the tree was ended", errTime, time.Duration(l.prep.policy.Limits.Time)))
