@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
@@ -79,19 +80,47 @@ func (lp LimitPlan) OOMKills(id string) (uint64, error) {
 // beside ours. A group whose launcher lives, or that has processes, is not
 // touched. systemd removes its own scopes.
 func SweepCgroups(f LimitFacts) {
-	dirs := []string{f.Delegated}
-	if f.Cgroup == LayoutV1 || f.Cgroup == LayoutHybrid {
-		dirs = ownV1Groups(f)
-	}
-	for _, dir := range dirs {
-		if dir == "" {
-			continue
+	eachGroup(CgroupDirs(f), func(group string, launcher int) {
+		if unix.Kill(launcher, 0) == unix.ESRCH {
+			// EBUSY is the answer for a group in use: then it stays.
+			_ = unix.Rmdir(group)
 		}
+	})
+}
+
+// CgroupDirs is where the groups of a run lie.
+func CgroupDirs(f LimitFacts) (dirs []string) {
+	if f.Delegated != "" {
+		dirs = append(dirs, f.Delegated)
+	}
+	if f.Cgroup == LayoutV1 || f.Cgroup == LayoutHybrid {
+		dirs = append(dirs, ownV1Groups(f)...)
+	}
+	return dirs
+}
+
+// SweepCgroupsOf removes the groups of one launcher that is gone. Its tree dies
+// a moment later than it, so this waits, for a second at most.
+func SweepCgroupsOf(dirs []string, launcher int) {
+	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := 0
+		eachGroup(dirs, func(group string, of int) {
+			if of == launcher && unix.Rmdir(group) != nil {
+				left++
+			}
+		})
+		if left == 0 || time.Now().After(end) {
+			return
+		}
+	}
+}
+
+func eachGroup(dirs []string, visit func(group string, launcher int)) {
+	for _, dir := range dirs {
 		groups, _ := filepath.Glob(filepath.Join(dir, groupPrefix+"*"))
 		for _, g := range groups {
-			if pid, ok := launcherOf(g); ok && unix.Kill(pid, 0) == unix.ESRCH {
-				// EBUSY is the answer for a group in use: then it stays.
-				_ = unix.Rmdir(g)
+			if pid, ok := launcherOf(g); ok {
+				visit(g, pid)
 			}
 		}
 	}

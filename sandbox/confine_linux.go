@@ -35,15 +35,16 @@ func (s FilterSpec) isProxy() bool {
 }
 
 // StartProxy executes our own binary as arg0 in a Landlock domain that may read
-// the given paths and remove runDir, and nothing else of the file system. Its
+// the given paths, remove runDir and remove directories in cgroups, and nothing
+// else of the file system. Its
 // standard input is the control connection; every other descriptor is closed.
 // It lives in a process group of its own, so that Ctrl-C does not reach it.
-func StartProxy(arg0 string, control *os.File, reads []string, runDir string) error {
+func StartProxy(arg0 string, control *os.File, reads []string, runDir string, cgroups []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find own executable: %w", err)
 	}
-	ruleset, flags, err := proxyRuleset(self, reads, runDir)
+	ruleset, flags, err := proxyRuleset(self, reads, runDir, cgroups)
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func StartProxy(arg0 string, control *os.File, reads []string, runDir string) er
 
 // proxyRuleset gives -1 on a kernel without Landlock: whether a launch may go
 // on without it is decided with the plan.
-func proxyRuleset(self string, reads []string, runDir string) (int, uint32, error) {
+func proxyRuleset(self string, reads []string, runDir string, cgroups []string) (int, uint32, error) {
 	abi := min(LandlockABI(), newestABI)
 	if abi == 0 {
 		return -1, 0, nil
@@ -87,6 +88,9 @@ func proxyRuleset(self string, reads []string, runDir string) (int, uint32, erro
 		landlock.PathAccess(ll.AccessFSExecute|ll.AccessFSReadFile, self),
 		landlock.PathAccess(rightsRead|ll.AccessFSRemoveFile|ll.AccessFSRemoveDir, runDir),
 		landlock.PathAccess(ll.AccessFSRemoveDir, filepath.Dir(runDir)),
+	}
+	for _, dir := range cgroups {
+		rules = append(rules, landlock.PathAccess(ll.AccessFSReadDir|ll.AccessFSRemoveDir, dir))
 	}
 	grants := loaderGrants(self)
 	for _, path := range reads {

@@ -18,7 +18,8 @@ func (r *run) supervise(ctx context.Context) (Result, error) {
 			r.term.Resize()
 			return
 		}
-		_ = r.control.send(message{Op: opSignal, Signal: int(sig), Group: group})
+		// A stopped job is continued as a whole, whoever sent the signal.
+		_ = r.control.send(message{Op: opSignal, Signal: int(sig), Group: group || sig == unix.SIGCONT})
 	})
 	over := make(chan error, 1)
 	var kill <-chan time.Time
@@ -58,12 +59,12 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 	case opSocket:
 		r.pub.deliver(m)
 	case opStopped:
-		r.suspend(unix.Signal(m.Signal))
+		r.suspend()
 	case opExited:
 		if r.term != nil {
 			r.term.Drain()
 		}
-		return true, Result{Status: unix.WaitStatus(m.Status)}, nil
+		return true, Result{Status: unix.WaitStatus(m.Status), Terminal: r.term != nil}, nil
 	case opFailed:
 		return true, res, m.err()
 	}
@@ -81,17 +82,15 @@ func (r *run) openTerminal(m message) error {
 }
 
 // suspend stops the launcher too, so that the shell outside sees a stopped job;
-// it returns when somebody continues it.
-func (r *run) suspend(sig unix.Signal) {
-	if r.term != nil {
-		if err := r.term.Suspend(); err != nil {
-			return
-		}
-		r.term.Resume()
-	} else {
-		_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
+// it returns when somebody continues it, and that SIGCONT is forwarded.
+func (r *run) suspend() {
+	if r.term == nil {
+		_ = stopOwnJob()
+		return
 	}
-	_ = r.control.send(message{Op: opSignal, Signal: int(unix.SIGCONT), Group: true})
+	if r.term.Suspend() == nil {
+		_ = r.term.Resume()
+	}
 }
 
 // end asks the tree to stop and gives the moment at which it is killed.

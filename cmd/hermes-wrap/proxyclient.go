@@ -28,7 +28,7 @@ func startProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*proxyClient
 		return nil, err
 	}
 	defer theirs.Close()
-	if err := sandbox.StartProxy(proxyArg0, theirs.File(), proxyReads(p), setup.RunDir); err != nil {
+	if err := sandbox.StartProxy(proxyArg0, theirs.File(), proxyReads(p), setup.RunDir, setup.Cgroups); err != nil {
 		ours.Close()
 		return nil, err
 	}

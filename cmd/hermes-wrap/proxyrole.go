@@ -29,10 +29,13 @@ func isProxyRole() bool { return len(os.Args) == 1 && os.Args[0] == proxyArg0 }
 type (
 	// proxySetup comes with the policy (sealed) and the audit file.
 	proxySetup struct {
-		Run      string `json:"run"`
-		RunDir   string `json:"run_dir"`
-		Required bool   `json:"required"` // a record that fails ends the run
-		Inspect  bool   `json:"inspect"`
+		Run    string `json:"run"`
+		RunDir string `json:"run_dir"`
+		// Launcher and Cgroups are for cleaning up after a launcher that was killed.
+		Launcher int      `json:"launcher"`
+		Cgroups  []string `json:"cgroups"`
+		Required bool     `json:"required"` // a record that fails ends the run
+		Inspect  bool     `json:"inspect"`
 	}
 	// proxyHello answers it; CA is public.
 	proxyHello struct {
@@ -56,24 +59,24 @@ func runProxyRole() int {
 	// net/http prints bytes that a server chose to the global logger.
 	log.SetOutput(io.Discard)
 	c := sandbox.OpenChannel(0)
-	dir, err := serveProxy(c)
+	setup, err := serveProxy(c)
 	if err != nil {
 		_ = c.Send(proxyEvent{Fatal: err.Error()})
 		fmt.Fprintln(os.Stderr, "hermes-wrap: proxy:", err)
 		return exitFailed
 	}
-	sandbox.SweepRunDir(dir)
+	sandbox.SweepRunDir(setup.RunDir)
+	sandbox.SweepCgroupsOf(setup.Cgroups, setup.Launcher)
 	return exitOK
 }
 
-func serveProxy(c *sandbox.Channel) (dir string, err error) {
-	var setup proxySetup
+func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	files, err := c.Receive(&setup)
 	if err != nil {
-		return "", err
+		return setup, err
 	}
 	if len(files) != 2 {
-		return "", errors.New("BUG: the launcher sent no policy and no audit file")
+		return setup, errors.New("BUG: the launcher sent no policy and no audit file")
 	}
 	server, err := newServer(c, setup, files)
 	hello := proxyHello{}
@@ -83,28 +86,28 @@ func serveProxy(c *sandbox.Channel) (dir string, err error) {
 		hello.CA = server.Authority.CertPEM()
 	}
 	if err := errors.Join(err, c.Send(hello)); err != nil {
-		return setup.RunDir, err
+		return setup, err
 	}
 	var doors proxyDoors
 	if files, err = c.Receive(&doors); err != nil {
-		return setup.RunDir, nil // the launch failed elsewhere, or the launcher died
+		return setup, nil // the launch failed elsewhere, or the launcher died
 	}
 	if doors.Listeners > len(files) {
-		return setup.RunDir, errors.New("BUG: the launcher announced more listeners than it sent")
+		return setup, errors.New("BUG: the launcher announced more listeners than it sent")
 	}
 	if err := sandbox.ConfineProxyCalls(); err != nil {
-		return setup.RunDir, err
+		return setup, err
 	}
 	if err := openForBusiness(server, files[:doors.Listeners], files[doors.Listeners:]); err != nil {
-		return setup.RunDir, err
+		return setup, err
 	}
 	if err := c.Send(proxyEvent{Ready: true}); err != nil {
-		return setup.RunDir, nil
+		return setup, nil
 	}
 	var nothing struct{}
 	_, _ = c.Receive(&nothing) // returns when the launcher is gone
 	_ = server.Close()
-	return setup.RunDir, nil
+	return setup, nil
 }
 
 func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.Server, error) {
