@@ -17,6 +17,7 @@ func init() {
 }
 
 func main() {
+	sandbox.ProbeStage(sandbox.DoorHooks())
 	sandbox.RunStage()
 	if isProxyRole() {
 		os.Exit(runProxyRole())

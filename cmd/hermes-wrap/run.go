@@ -47,7 +47,7 @@ func runCommand(v voice, f runFlags, argv []string) int {
 	l := &launch{flags: f, voice: v, began: time.Now()}
 	code, err := l.run(argv)
 	if err != nil {
-		return v.fail(err)
+		return v.fail(diagnosed(err))
 	}
 	if l.dieOf != 0 {
 		sandbox.DieOf(l.dieOf)
