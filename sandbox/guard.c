@@ -77,11 +77,27 @@ static int initial_userns(void)
 	return SYS(SYS_statx, AT_FDCWD, "/proc/self/ns/user", 0L, STATX_INO, &st) < 0 || st.stx_ino == INITIAL_USERNS_INO;
 }
 
-/* Makes the broker a poor target: not traceable, out of reach of the terminal, with at most one capability. */
-static long harden(int sock)
+/* Drops every capability but those in the mask of the first 32. */
+static long keep_capabilities(uint32_t mask)
 {
 	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct cap[2];
+	long r;
+
+	SYS(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0L, 0L, 0L);
+	memset(cap, 0, sizeof(cap));
+	r = SYS(SYS_capget, &head, cap);
+	if (r < 0)
+		return r;
+	cap[0].permitted &= mask;
+	cap[0].effective = cap[0].permitted;
+	cap[0].inheritable = cap[1].permitted = cap[1].effective = cap[1].inheritable = 0;
+	return SYS(SYS_capset, &head, cap);
+}
+
+/* Makes the broker a poor target: not traceable, out of reach of the terminal, with at most one capability. */
+static long harden(int sock)
+{
 	struct {
 		void *handler;
 		unsigned long flags;
@@ -100,15 +116,8 @@ static long harden(int sock)
 	if (r >= 0)
 		r = SYS(SYS_setpgid, 0L, 0L);
 	SYS(SYS_prctl, PR_SET_NAME, "hw-guard", 0L, 0L, 0L);
-	SYS(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0L, 0L, 0L);
-	memset(cap, 0, sizeof(cap));
 	if (r >= 0)
-		r = SYS(SYS_capget, &head, cap);
-	cap[0].permitted &= initial_userns() ? 0 : 1U << CAP_SYS_PTRACE;
-	cap[0].effective = cap[0].permitted;
-	cap[0].inheritable = cap[1].permitted = cap[1].effective = cap[1].inheritable = 0;
-	if (r >= 0)
-		r = SYS(SYS_capset, &head, cap);
+		r = keep_capabilities(initial_userns() ? 0 : 1U << CAP_SYS_PTRACE);
 	/* Descriptors are kept for the protected parents and for the tasks seen lately. */
 	if (r >= 0)
 		r = SYS(SYS_prlimit64, 0L, RLIMIT_NOFILE, NULL, &files);
@@ -266,6 +275,8 @@ static void broker(const struct hw_guard *g, int sock, int parent)
 	for (int i = 0; r >= 0 && i < g->n; i++)
 		r = protect(&g->entries[i]);
 	if (r >= 0)
+		r = hear(sock, &listener);
+	if (r >= 0)
 		r = rehearse(parent, probe);
 	if (r >= 0)
 		r = hw_guard_confine(g);
@@ -290,12 +301,18 @@ static void middle(const struct hw_guard *g, int ours, int theirs)
 	int fd, self = (int)SYS(SYS_getpid);
 	long r;
 
-	SYS(SYS_prctl, PR_SET_DUMPABLE, 1L, 0L, 0L, 0L); /* as any program is after execve(2) */
 	r = fork_quietly();
 	if (r == 0)
 		broker(g, theirs, self);
 	hw_close(theirs);
+	/* Like the agent after its execve(2). */
 	if (r > 0)
+		r = keep_capabilities(0);
+	if (r >= 0)
+		r = SYS(SYS_prctl, PR_SET_DUMPABLE, 1L, 0L, 0L, 0L);
+	if (r >= 0)
+		r = say(ours, 0, -1);
+	if (r >= 0)
 		r = hear(ours, &fd);
 	SYS(SYS_exit_group, r < 0 && r > -256 ? (int)-r : 0);
 }

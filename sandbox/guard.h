@@ -62,6 +62,7 @@ struct hw_guard {
  * Starts the broker and gives a socket to it. To be called in the agent child
  * (which must not share its memory with anyone), single-threaded, after
  * no_new_privs and landlock_restrict_self(2), before the final seccomp filter.
+ * The agent itself must end up without capabilities.
  * If the caller has CAP_SYS_PTRACE in a user namespace of its own, the broker
  * keeps that one capability: Yama would otherwise hide the agent's memory from
  * it. Returns 0 or -errno: -ENOSYS without user notification in this kernel,

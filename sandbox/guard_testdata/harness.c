@@ -11,10 +11,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static struct hw_guard_entry entries[HW_GUARD_MAX];
@@ -37,6 +39,19 @@ static int enter_userns(void)
 	if (unshare(CLONE_NEWUSER) < 0)
 		return -1;
 	return put("/proc/self/setgroups", "deny") || put("/proc/self/uid_map", uid) || put("/proc/self/gid_map", gid);
+}
+
+/* As the launcher does: also user id 0 has nothing left after execve(2). */
+static void drop_capabilities(void)
+{
+	struct __user_cap_header_struct head = { _LINUX_CAPABILITY_VERSION_3, 0 };
+	struct __user_cap_data_struct none[2];
+
+	for (int c = 0; prctl(PR_CAPBSET_DROP, c, 0, 0, 0) == 0; c++)
+		;
+	memset(none, 0, sizeof(none));
+	if (syscall(SYS_capset, &head, none) < 0)
+		perror("drop capabilities");
 }
 
 int main(int argc, char **argv)
@@ -62,6 +77,7 @@ int main(int argc, char **argv)
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (!off)
 		r = hw_guard_start(&g, &sock);
+	drop_capabilities();
 	if (!off && r == 0)
 		r = hw_guard_arm(sock);
 	if (r < 0) {
