@@ -52,7 +52,7 @@ func (c *commandLine) root() *cobra.Command {
 			"Exit codes: the command's own; 124 time limit; 125 hermes-wrap failed;\n" +
 			"126 not executable; 127 not found; 128+n ended by signal n.",
 		SilenceUsage: true, SilenceErrors: true,
-		SuggestionsMinimumDistance: 3,
+		SuggestionsMinimumDistance: 2,
 		Args:                       c.afterDashes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -59,6 +59,8 @@ type prepared struct {
 	engine *netpolicy.Engine
 	plan   sandbox.Plan
 	host   sandbox.Host
+	// forwards are the published ports.
+	forwards []sandbox.Forward
 }
 
 // prepare loads, judges the network part, and compiles the plan.
@@ -71,7 +73,11 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 	if err != nil {
 		return prepared{}, err
 	}
-	out := prepared{policy: p, engine: e}
+	forwards, err := published(p)
+	if err != nil {
+		return prepared{}, err
+	}
+	out := prepared{policy: p, engine: e, forwards: forwards}
 	out.host = c.host(p, e, extra)
 	if out.plan, err = sandbox.Compile(p, out.host, argv); err != nil {
 		return out, err

@@ -64,7 +64,7 @@ func explain(w io.Writer, p prepared, asJSON bool) error {
 	}
 	b.WriteString("\nfiles\n")
 	for _, n := range e.Files {
-		fmt.Fprintf(&b, "  %-7s %-44s %s\n%54s%s\n", n.What, n.Path, n.Mechanism, "", from(n.Rule, n.Pos))
+		fmt.Fprintf(&b, "  %-10s %-44s %s\n%57s%s\n", n.What, n.Path, n.Mechanism, "", from(n.Rule, n.Pos))
 	}
 	b.WriteString("\nnetwork\n")
 	for _, line := range e.Network {

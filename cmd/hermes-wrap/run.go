@@ -103,16 +103,12 @@ func (l *launch) start() (int, error) {
 	if err := l.record(); err != nil {
 		return 0, err
 	}
-	forwards, err := published(p)
-	if err != nil {
-		return 0, err
-	}
 	stop := make(chan error, 1)
 	go relayStops(stop, px.events, time.Duration(p.Limits.Time))
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
-		Forwards: forwards, Degraded: l.degraded,
+		Forwards: l.prep.forwards, Degraded: l.degraded,
 	})
 	if err != nil {
 		return 0, err
