@@ -19,7 +19,7 @@ import (
 // what can be done with it, a space, its quoted path. Each right is tried and
 // not computed:
 //
-//	r  opened for reading, or listed
+//	r  opened for reading, or listed; in /proc: read, and a link resolved
 //	w  opened for writing or truncated; a directory: an entry was made in it
 //	x  the kernel would execute it
 //	X  a directory: a file that was just written there would be executed
@@ -67,7 +67,7 @@ func (w walker) visit(path string) {
 	case unix.S_IFREG:
 		w.line("f", w.file(path, st), path)
 	case unix.S_IFLNK:
-		w.line("l", w.moves(path), path)
+		w.line("l", resolves(path)+w.moves(path), path)
 	case unix.S_IFCHR:
 		w.line("c", w.file(path, st), path)
 	case unix.S_IFBLK:
@@ -96,8 +96,7 @@ func opens(path string, flags int) bool {
 }
 
 func (w walker) file(path string, st unix.Stat_t) (can string) {
-	// In /proc some files give events once, or wait, when they are opened.
-	if opens(path, unix.O_RDONLY) {
+	if opens(path, unix.O_RDONLY) && (!inProc(path) || gives(path)) {
 		can += "r"
 	}
 	if !w.readOnly && (opens(path, unix.O_WRONLY) || st.Mode&unix.S_IFMT == unix.S_IFREG && !inProc(path) && unix.Truncate(path, st.Size) == nil) {
@@ -110,6 +109,29 @@ func (w walker) file(path string, st unix.Stat_t) (can string) {
 		can += "x"
 	}
 	return can + w.moves(path) + w.modes(path, st)
+}
+
+// gives reads: in /proc the verdict on another process often comes only then.
+func gives(path string) bool {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	_, err = unix.Read(fd, make([]byte, 1))
+	return err == nil
+}
+
+// resolves tells whether a link of /proc says where it leads; any other link
+// does.
+func resolves(path string) string {
+	if !inProc(path) {
+		return ""
+	}
+	if _, err := os.Readlink(path); err != nil {
+		return ""
+	}
+	return "r"
 }
 
 func inProc(path string) bool { return strings.HasPrefix(path, "/proc/") }
