@@ -46,7 +46,11 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 		s.serveDNSOverTCP(c)
 		return
 	}
-	d := s.Engine.Connection(c.host, c.port)
+	s.carryJudged(ctx, c, s.Engine.Connection(c.host, c.port))
+}
+
+// carryJudged does with a connection what was decided about it.
+func (s *Server) carryJudged(ctx context.Context, c *capture, d netpolicy.Decision) {
 	if d.Verdict != netpolicy.Allow {
 		s.refuse(ctx, c, d)
 		return

@@ -23,6 +23,8 @@ type http1 struct {
 	in   *bufio.Reader
 	out  *bufio.Writer
 	head []byte
+	// key is set where clients know that we are a proxy.
+	key *doorKey
 
 	mu sync.Mutex
 	// answered is set as the final answer begins. 100 Continue, which another
@@ -100,6 +102,9 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 }
 
 func (h *http1) read() (*head, error) {
+	if h.key != nil {
+		return h.readExplicit()
+	}
 	raw, err := readHead(h.in, h.head, h.s.limits.HeadBytes)
 	if err != nil {
 		return nil, err
@@ -227,6 +232,9 @@ func (h *http1) answer(hd *head, r *refusal, last bool) error {
 	b := r.body()
 	header := r.header()
 	header["Content-Length"] = []string{strconv.Itoa(len(b))}
+	if r.status == http.StatusProxyAuthRequired {
+		header["Proxy-Authenticate"] = []string{`Basic realm="hermes-wrap"`}
+	}
 	if r.status == http.StatusMethodNotAllowed {
 		header["Allow"] = []string{"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"}
 	}

@@ -93,6 +93,11 @@ func (s *Server) start() {
 // closed. The local address of each is the destination that the agent meant.
 // The listener is closed on return.
 func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
+	return s.serve(ctx, l, s.handle)
+}
+
+// serve accepts connections and has each handled.
+func (s *Server) serve(ctx context.Context, l net.Listener, handle func(context.Context, net.Conn)) error {
 	stop, err := s.track(ctx, l)
 	if err != nil {
 		return err
@@ -111,11 +116,11 @@ func (s *Server) ServeTCP(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		pause.reset()
-		s.accept(ctx, c)
+		s.accept(ctx, c, handle)
 	}
 }
 
-func (s *Server) accept(ctx context.Context, c net.Conn) {
+func (s *Server) accept(ctx context.Context, c net.Conn, handle func(context.Context, net.Conn)) {
 	if s.open.Add(1) > int64(s.limits.Connections) {
 		s.open.Add(-1)
 		reset(c)
@@ -130,7 +135,7 @@ func (s *Server) accept(ctx context.Context, c net.Conn) {
 		}
 		defer stop()
 		defer s.recovered("connection")
-		s.handle(ctx, c)
+		handle(ctx, c)
 	})
 }
 
