@@ -125,8 +125,12 @@ func (r *run) create(canaryPort int) error {
 	var slave [3]bool
 	r.term, slave = FindTerminal(r.Stdio)
 	ignored, blocked := inheritedSignals()
+	plan := r.Plan
+	if plan.Umask < 0 {
+		plan.Umask = callerUmask()
+	}
 	s := spec{
-		Plan: r.Plan, Filter: r.Filter, Root: r.Dir.root(), SigIgnored: ignored, SigBlocked: blocked,
+		Plan: plan, Filter: r.Filter, Root: r.Dir.root(), SigIgnored: ignored, SigBlocked: blocked,
 		Terminal: r.term != nil, Slave: slave, CanaryPort: canaryPort,
 	}
 	files, err := r.inherited(s, theirs)
@@ -152,6 +156,14 @@ func (r *run) create(canaryPort int) error {
 	}
 	r.Trace(StepContainer, time.Since(r.began))
 	return nil
+}
+
+// callerUmask reads the umask: libcontainer gives init one of its own. umask(2)
+// shows it only by changing it, so it is the tightest for that moment.
+func callerUmask() int {
+	old := unix.Umask(0o077)
+	unix.Umask(old)
+	return old
 }
 
 // inherited lists what init gets beside the standard streams, in the order of
