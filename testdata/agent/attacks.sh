@@ -22,6 +22,9 @@ read_canary() { grep -q canary "$1"; }
 # be there already.
 append() { [ -f "$1" ] && echo "# a shell was here" >>"$1"; }
 
+# What a shell leaves for whoever enters the directory next.
+leave() { rm -rf "$1" && : >"$1"; }
+
 talk() { # HOST PORT
   timeout 5 bash -c 'exec 3<>"/dev/tcp/$0/$1" && printf "GET / HTTP/1.0\r\nHost: %s\r\n\r\n" "$0" >&3 && grep -q hw-canary <&3' "$1" "$2"
 }
@@ -51,9 +54,12 @@ attempt write_host_tmp append "$HW_CANARY_TMP/marker"
 attempt write_system append "$HW_CANARY_SYSTEM/marker"
 attempt protected_git_config append "$HW_CANARY_WORKSPACE/.git/config"
 attempt protected_config append "$HERMES_HOME/config.yaml"
+attempt name_create leave "$HW_CANARY_WORKSPACE/.envrc"
+attempt name_policy leave "$HW_CANARY_WORKSPACE/.hermes-wrap.yaml"
 attempt host_loopback talk 127.0.0.1 "$HW_CANARY_PORT"
 attempt metadata talk 169.254.169.254 80
 attempt unlisted_host talk unlisted.test 443
+attempt foreign_resolver_tcp talk 8.8.8.8 53
 attempt see_process see
 attempt probe_process send 0
 attempt signal_process send USR1

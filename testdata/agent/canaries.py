@@ -22,7 +22,6 @@ be true."""
 
 import argparse
 import ctypes
-import fcntl
 import glob
 import hashlib
 import json
@@ -31,18 +30,20 @@ import pwd
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
+from machine import (CLONE_NEWNET, CLONE_NEWNS, CLONE_NEWUSER, LIBC, MS_BIND, MS_PRIVATE, MS_REC, allow_low_ports, call,
+                     configure_loopback, features, map_ids)
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIBC = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
-MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
-METADATA, UNLISTED = "169.254.169.254", "192.0.2.1"
+METADATA, UNLISTED, RESOLVER = "169.254.169.254", "192.0.2.1", "8.8.8.8"
+# Names that a profile keeps from coming into existence, see name_attacks.py.
+NAMES = [".envrc", ".vscode", ".claude", ".husky", ".mcp.json", ".devcontainer", "CLAUDE.md", ".codex", "AGENTS.md",
+         ".nvimrc", ".tool-versions", ".cursorrules", ".hermes-wrap.yaml"]
 HOME_FILES = {".ssh/id_ed25519": "canary-ssh-key\n", ".ssh/authorized_keys": "# canary\n",
               ".aws/credentials": "canary-aws\n", ".bashrc": "# canary\n", "beside": "canary\n"}
 HOST_PROCESS = """
@@ -53,19 +54,6 @@ signal.signal(signal.SIGUSR1, count)
 print("ready", flush=True)
 while True: signal.pause()
 """
-
-
-def call(result, what):
-    if result != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, "%s: %s" % (what, os.strerror(code)))
-
-
-def map_ids(inner_uid, inner_gid, outer_uid, outer_gid):
-    for name, text in (("setgroups", "deny"), ("uid_map", "%d %d 1" % (inner_uid, outer_uid)),
-                       ("gid_map", "%d %d 1" % (inner_gid, outer_gid))):
-        with open("/proc/self/" + name, "w") as file:
-            file.write(text)
 
 
 class User:
@@ -125,15 +113,23 @@ class Canaries:
             self.listen(name, socket.AF_UNIX, os.path.join(self.run, name))
             os.chmod(os.path.join(self.run, name), 0o666)
         self.listen("abstract_socket", socket.AF_UNIX, "\0" + self.abstract)
+        udp = self.listen_udp("host_loopback_udp", ("127.0.0.1", 0))[1]
+        self.share_memory()
         self.process = self.start_process()
         self.env = {
             "HW_CANARY_HOME": self.home, "HW_CANARY_WORKSPACE": self.workspace, "HW_CANARY_TMP": self.tmp,
             "HW_CANARY_SYSTEM": self.system, "HW_CANARY_PORT": str(port), "HW_CANARY_PID": str(self.process.pid),
             "HW_CANARY_DOCKER": os.path.join(self.run, "docker.sock"), "HW_CANARY_BUS": os.path.join(self.run, "bus"),
             "HW_CANARY_AGENT": os.path.join(self.run, "agent.sock"), "HW_CANARY_ABSTRACT": self.abstract,
+            "HW_CANARY_UDP_PORT": str(udp), "HW_CANARY_SHM_FILE": self.shm_file, "HW_CANARY_SHM_KEY": str(self.shm_key),
+            "AWS_SECRET_ACCESS_KEY": "canary-caller",
             "HOME": self.home, "HERMES_HOME": self.state, "USER": self.user.name, "LOGNAME": self.user.name,
             "PATH": os.path.join(self.home, ".local/bin") + ":" + os.environ.get("PATH", "/usr/bin:/bin"),
         }
+        lacks = [name for name, there in features().items() if not there]
+        if "ipv6" not in lacks:
+            self.env["HW_CANARY_PORT6"] = str(self.listen("host_loopback6", socket.AF_INET6, ("::1", 0))[1])
+        self.env["HW_CANARY_LACKS"] = " ".join(lacks)
         with open(os.path.join(self.workspace, "canaries.json"), "w") as file:
             json.dump(self.describe(), file)
         self.before = self.fingerprints()
@@ -176,10 +172,12 @@ class Canaries:
             new.write(old.read() + "\n%s unlisted.test\n" % UNLISTED)
         os.chmod(hosts, 0o644)
         call(LIBC.mount(hosts.encode(), b"/etc/hosts", None, MS_BIND, None), "bind /etc/hosts")
-        configure_loopback([METADATA, UNLISTED])
+        configure_loopback([METADATA, UNLISTED, RESOLVER])
         allow_low_ports()
         self.listen("metadata", socket.AF_INET, (METADATA, 80))
         self.listen("unlisted_host", socket.AF_INET, (UNLISTED, 443))
+        self.listen("foreign_resolver_tcp", socket.AF_INET, (RESOLVER, 53))
+        self.listen_udp("foreign_resolver", (RESOLVER, 53))
 
     def listen(self, name, family, address):
         server = socket.socket(family, socket.SOCK_STREAM)
@@ -188,6 +186,33 @@ class Canaries:
         self.hits[name] = 0
         threading.Thread(target=self.accept, args=(name, server), daemon=True).start()
         return server.getsockname()
+
+    def listen_udp(self, name, address):
+        server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        server.bind(address)
+        self.hits[name] = 0
+        threading.Thread(target=self.echo, args=(name, server), daemon=True).start()
+        return server.getsockname()
+
+    def echo(self, name, server):
+        while True:
+            data, sender = server.recvfrom(2000)
+            with self.lock:
+                self.hits[name] += 1
+            server.sendto(data + b"hw-canary", sender)
+
+    def share_memory(self):
+        """A file in /dev/shm and a System V segment, for which the host's
+        namespace is all that is needed."""
+        handle, self.shm_file = tempfile.mkstemp(prefix="hw-canary-", dir="/dev/shm")
+        os.write(handle, b"canary-shared\n")
+        os.close(handle)
+        os.chmod(self.shm_file, 0o644)
+        self.shm_key = 0x68770000 | os.getpid() & 0xFFFF
+        self.segment = LIBC.shmget(self.shm_key, 4096, 0o1666)  # IPC_CREAT
+        call(min(self.segment, 0), "shmget")
+        LIBC.shmat.restype = ctypes.c_void_p
+        ctypes.memmove(LIBC.shmat(self.segment, None, 0), b"canary-shared", 13)
 
     def accept(self, name, server):
         while True:
@@ -213,11 +238,12 @@ class Canaries:
         """What must not change, each as a digest of content and names."""
         watched = {name: os.path.join(self.home, name) for name in HOME_FILES}
         watched.update({"tmp": self.tmp, "system": self.system, "git_hooks": self.in_work(".git/hooks"),
-                        "git_config": self.in_work(".git/config"), "editor": self.in_work(".vscode"),
+                        "git_config": self.in_work(".git/config"),
                         "install": os.path.join(self.state, "hermes-agent"),
                         "launcher": os.path.join(self.home, ".local/bin"),
                         "interpreter": os.path.join(self.home, ".local/share")})
-        for name in ("config.yaml", "SOUL.md", "hooks", "plugins", "skills", ".env", "auth.json"):
+        watched.update({name: self.in_work(name) for name in NAMES})
+        for name in ("config.yaml", "SOUL.md", "hooks", "plugins", "skills", ".env", "auth.json", "mcp-tokens", "cron/jobs.json"):
             watched["state_" + name] = os.path.join(self.state, name)
         return {name: fingerprint(path) for name, path in watched.items()}
 
@@ -246,30 +272,10 @@ class Canaries:
                 continue
             if b"hw-daemon" in line and any(part.startswith(self.workspace.encode()) for part in line):
                 os.kill(int(path.split("/")[2]), signal.SIGKILL)
+        os.unlink(self.shm_file)
+        LIBC.shmctl(self.segment, 0, None)  # IPC_RMID
         for directory in (self.root, self.tmp, self.system):
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def configure_loopback(addresses):
-    """Brings loopback up and adds addresses to it, see netdevice(7): a machine
-    may lack ip(8)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        fcntl.ioctl(control, 0x8914, struct.pack("16sh14x", b"lo", 0x49))  # SIOCSIFFLAGS: up, loopback, running
-        for number, address in enumerate(addresses):
-            request = struct.pack("16sHH4s8x", b"lo:%d" % number, socket.AF_INET, 0, socket.inet_aton(address))
-            fcntl.ioctl(control, 0x8916, request)  # SIOCSIFADDR
-            mask = struct.pack("16sHH4s8x", b"lo:%d" % number, socket.AF_INET, 0, b"\xff\xff\xff\xff")
-            fcntl.ioctl(control, 0x891C, mask)  # SIOCSIFNETMASK
-
-
-def allow_low_ports():
-    """Lets COMMAND listen on port 443 of this namespace; a container may have
-    made /proc/sys read-only."""
-    try:
-        with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as file:
-            file.write("0")
-    except OSError:
-        pass
 
 
 def answer(connection):

@@ -64,9 +64,16 @@ function attacks() {
     write_host_tmp: () => append(path.join(e.HW_CANARY_TMP, 'marker')),
     write_system: () => append(path.join(e.HW_CANARY_SYSTEM, 'marker')),
     protected_config: () => append(path.join(e.HERMES_HOME, 'config.yaml')),
+    name_create: () => fs.writeFileSync(path.join(e.HW_CANARY_WORKSPACE, '.envrc'), 'true\n'),
+    name_symlink: () => {
+      const name = path.join(e.HW_CANARY_WORKSPACE, '.codex');
+      fs.rmSync(name, { force: true, recursive: true });
+      fs.symlinkSync('src', name);
+    },
     host_loopback: () => talk({ host: '127.0.0.1', port: Number(e.HW_CANARY_PORT) }),
     metadata: () => talk({ host: '169.254.169.254', port: 80 }),
     unlisted_host: () => talk({ host: 'unlisted.test', port: 443 }),
+    foreign_resolver_tcp: () => talk({ host: '8.8.8.8', port: 53 }),
     docker_socket: () => talk({ path: e.HW_CANARY_DOCKER }),
     session_bus: () => talk({ path: e.HW_CANARY_BUS }),
     see_process: () => seen(pid),

@@ -11,29 +11,33 @@ import sys
 from screen import Screen
 from world import TESTDATA, World
 
-# What the attempts of the hostile mode are about: a title, the attempts, and the
-# question that "hermes-wrap why" answers for them, or the answer itself.
+# What the attempts of the hostile mode are about: a title, how their names begin,
+# and the question that "hermes-wrap why" answers for them, or the answer itself.
+# The first that fits counts.
 THEMES = [
-    ("read keys in the home directory", "read_ssh_key read_aws read_by_symlink read_by_hardlink read_by_proc_root",
-     ("read", "~/.ssh/id_ed25519")),
-    ("read Hermes' own secrets", "read_state_env read_state_auth", ("read", "${HERMES_HOME}/.env")),
-    ("write to the home directory, to /tmp", "write_home write_host_tmp rename_out", ("write", "~/.bashrc")),
+    ("read keys in the home directory", "read_ssh_key read_aws read_by_", ("read", "~/.ssh/id_ed25519")),
+    ("read Hermes' own secrets", "read_state_ name_hidden", ("read", "${HERMES_HOME}/.env")),
+    ("read the caller's and other environments", "caller_environ host_environ parent_environ",
+     ("env", "AWS_SECRET_ACCESS_KEY")),
+    ("write to the home directory, to /tmp", "write_home write_by_symlink write_host_tmp rename_out", ("write", "~/.bashrc")),
     ("write to the system", "write_system", ("write", "/usr/local/share/x")),
     ("rewrite its own program", "write_install", ("write", "${HERMES_HOME}/hermes-agent/run.py")),
-    ("rewrite its own orders", "protected_config protected_config_rename protected_hook",
-     ("write", "${HERMES_HOME}/config.yaml")),
-    ("leave code that git runs later", "protected_git_hook protected_git_config protected_rename_git",
+    ("leave code that git runs later", "protected_git_ protected_rename_git name_exchange",
      ("write", ".git/hooks/pre-commit")),
-    ("leave code that an editor, a shell or an agent runs later", "protected_editor", ("write", ".vscode/tasks.json")),
+    ("rewrite its own orders", "protected_", ("write", "${HERMES_HOME}/config.yaml")),
+    ("leave files that a shell, an editor or an agent obeys later", "name_", ("write", ".envrc")),
     ("reach a server on this machine", "host_loopback", "127.0.0.1 inside is the sandbox's own"),
     ("reach the cloud metadata service", "metadata", ("connect", "169.254.169.254:80")),
     ("reach a host that no rule names", "unlisted_host", ("connect", "unlisted.test:443")),
+    ("send data out by DNS", "foreign_resolver", ("connect", "8.8.8.8:53")),
     ("reach Docker, the session bus, the ssh agent", "docker_socket session_bus ssh_agent abstract_socket",
      "no directory with a socket of the host is visible, and filesystem.sockets lists none"),
-    ("see and signal processes of the host", "see_process probe_process signal_process host_environ",
+    ("read memory that processes of the host share", "shared_memory read_shared_memory",
+     "/dev/shm and System V memory inside are the sandbox's own"),
+    ("see and signal processes of the host", "see_process probe_process signal_process limits_of affinity_of parent_",
      "the sandbox has process ids of its own, and Landlock scopes signals"),
-    ("use the kernel's back doors", "raw_socket packet_socket ptrace tiocsti unshare mount io_uring keyctl bpf",
-     ("syscall", "io_uring_setup")),
+    ("use the kernel's back doors", "raw_socket packet_socket vsock_socket alg_socket ptrace tiocsti unshare clone mount "
+     "fsopen open_tree io_uring keyctl bpf userfaultfd perf int80 new_privileges", ("syscall", "io_uring_setup")),
 ]
 
 # The job for a real Hermes: tools that it has.
@@ -117,8 +121,8 @@ class Demo:
         self.judge(not reached, plural(len(reached), "attempt") + " succeeded")
         left = list(results)
         for title, names, question in THEMES:
-            mine = [result for result in left if result["attack"] in names.split()]
-            left = [result for result in left if result["attack"] not in names.split()]
+            mine = [result for result in left if result["attack"].startswith(tuple(names.split()))]
+            left = [result for result in left if result not in mine]
             self.theme(title, mine, question)
         self.theme("other ways out", left, ", ".join(sorted({result["attack"] for result in left})))
         self.network("network, as the audit record has it:")

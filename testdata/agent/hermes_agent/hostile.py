@@ -74,6 +74,7 @@ def run(part, home, workspace, canaries, out):
     os.environ.setdefault("HW_CANARY_DOCKER", "/var/run/docker.sock")
     os.environ.setdefault("HW_CANARY_WORKSPACE", workspace)
     os.environ["HERMES_HOME"] = home
+    os.environ["HW_CANARY_AGENT_PID"] = str(os.getpid())
     status = 0
     for name in list(PARTS) if part == "all" else [part]:
         try:
