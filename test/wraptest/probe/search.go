@@ -32,9 +32,6 @@ func search(out *bufio.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := dropCaps(); err != nil {
-		return err
-	}
 	s := searcher{out, token, planted}
 	for _, kv := range os.Environ() {
 		s.text("own environment", kv)
