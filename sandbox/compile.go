@@ -33,6 +33,12 @@ type Host struct {
 	Inspect bool
 	// Ports are the TCP ports that the policy names, for a kernel without TPROXY.
 	Ports []uint16
+	// Run is the directory of the run, below which the weaker tier keeps what
+	// would be private mounts.
+	Run string
+	// NoNamespaces says what keeps namespaces from being had. Nil: nothing does,
+	// or nobody looked because the policy insists on them.
+	NoNamespaces *Finding
 }
 
 // Compile decides everything about a launch and does nothing. argv is the
@@ -42,7 +48,7 @@ func Compile(p policy.Policy, h Host, argv []string) (Plan, error) {
 		Name: p.Name, Digest: p.Digest, Argv: argv, Uid: h.Uid, Gid: h.Gid, Umask: -1, Inspect: h.Inspect,
 	}}
 	for _, step := range []func() error{
-		c.identity, c.layers, c.environment, c.places, c.granted, c.command, c.withheld, c.system, c.limits, c.finish,
+		c.foresee, c.identity, c.layers, c.environment, c.places, c.granted, c.command, c.withheld, c.system, c.limits, c.finish, c.weaken,
 	} {
 		if err := step(); err != nil {
 			return Plan{}, err

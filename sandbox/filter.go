@@ -24,6 +24,8 @@ type FilterSpec struct {
 	UserNamespaces bool `json:"user_namespaces,omitempty"`
 	// Ptrace lets a process trace others of the sandbox.
 	Ptrace bool `json:"ptrace,omitempty"`
+	// Tier adds what the filter alone must hold where namespaces do not.
+	Tier Tier `json:"tier,omitempty"`
 }
 
 // filterAction is what happens to one call. The zero value refuses.
@@ -36,6 +38,14 @@ type filterAction struct {
 // sock_filter in native byte order, for the native architecture only. The
 // filters of the usual specs are embedded; others cost some 15 ms.
 func CompileFilter(s FilterSpec) ([]byte, error) {
+	if t := s.Tier; t != "" {
+		s.Tier = ""
+		base, err := CompileFilter(s)
+		if err != nil {
+			return nil, err
+		}
+		return weakFilter(t, base)
+	}
 	if raw, ok := filterEmbedded(s); ok {
 		return raw, nil
 	}
@@ -126,6 +136,9 @@ func FilterVerdict(s FilterSpec, name string) (allowed bool, why string) {
 	set, ok := syscallSetOf(name)
 	if !ok {
 		return false, fmt.Sprintf("%q is no system call that this program knows; unknown calls answer ENOSYS", name)
+	}
+	if allowed, why, changed := s.weakCallVerdict(name); changed {
+		return allowed, why
 	}
 	numbers, err := filterNumbersOf(filterNative, []string{name})
 	if err != nil {

@@ -13,9 +13,12 @@ type PathVerdict struct {
 	// Private tells that the path lies on a file system of the sandbox's own:
 	// the host's file of that name is neither seen nor touched.
 	Private bool
-	Reason  string
-	Rule    string
-	Pos     policy.Pos
+	// Unheld tells that a rule refuses it, but that nothing holds the rule: the
+	// policy allows namespaces to be missing, and they are.
+	Unheld bool
+	Reason string
+	Rule   string
+	Pos    policy.Pos
 }
 
 // Judge tells whether the confined process may read, write or execute a path,
@@ -26,6 +29,9 @@ func (p Plan) Judge(path, kind string) PathVerdict {
 	if r, err := resolve(path); r.real != "" {
 		real = r.real
 		_ = err // a missing path is judged by where it would lie
+	}
+	if v, ok := p.weakVerdict(real, kind); ok {
+		return v
 	}
 	for _, name := range []string{path, real} {
 		if v, refused := p.refusal(name, kind); refused {
@@ -68,7 +74,7 @@ func (p Plan) permission(path, kind string) PathVerdict {
 		}
 	}
 	for _, own := range []string{"/proc", "/dev"} {
-		if within(path, own) {
+		if p.Weak == nil && within(path, own) {
 			return PathVerdict{Allowed: kind == "read", Reason: own + " is the sandbox's own", Rule: "the launcher"}
 		}
 	}

@@ -27,6 +27,9 @@ func (p Plan) Notes() (out []Note) {
 	for _, g := range p.Guard {
 		out = append(out, Note{"protect", g.Parent + "/" + g.Name, "guard (seccomp notification): the name may not come into existence", g.Rule, g.Pos})
 	}
+	if p.Weak != nil {
+		out = append(out, p.Weak.NotHeld...)
+	}
 	return out
 }
 
@@ -35,6 +38,10 @@ func (p Plan) note(e Entry) (Note, bool) {
 	switch e.Kind {
 	case KindBind:
 		n.What = e.rights()
+		if p.Weak != nil {
+			n.Mechanism = e.landlockAlone()
+			return n, true
+		}
 		n.Mechanism = p.held("mount (" + strings.Join(e.flagNames(), ",") + ")")
 	case KindTmpfs:
 		n.What = "private"
@@ -111,6 +118,9 @@ func (p Plan) Layers() []LayerState {
 		case "memory", "pids", "cpu":
 			out = append(out, LayerState{policy.Layer(l.Name), l.Mechanism != MechanismNone, l.Mechanism})
 		}
+	}
+	if p.Weak != nil {
+		return p.weakLayers(out)
 	}
 	return out
 }

@@ -20,13 +20,14 @@ type pidOne struct {
 	c     *Channel
 	s     spec
 	agent int
-	slave int // terminal, or -1
-	group int // the agent's process group
+	slave int    // terminal, or -1
+	ptmx  string // where pseudo-terminals are made
+	group int    // the agent's process group
 }
 
 func stagePidOne() error {
 	debug.SetGCPercent(-1)
-	p := &pidOne{c: OpenChannel(fdControl), slave: -1}
+	p := &pidOne{c: OpenChannel(fdControl), slave: -1, ptmx: "/dev/pts/ptmx"}
 	if err := p.run(); err != nil {
 		return reportFailure(p.c, err)
 	}
@@ -166,7 +167,7 @@ func (p *pidOne) closeStreams() {
 // as the controlling terminal of this session, so that the agent's group is
 // not orphaned and can be stopped and continued.
 func (p *pidOne) openTerminal() error {
-	master, err := os.OpenFile("/dev/pts/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	master, err := os.OpenFile(p.ptmx, os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}

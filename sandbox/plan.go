@@ -130,6 +130,8 @@ type Plan struct {
 
 	// Hidden are host paths that the self-test must fail to open.
 	Hidden []string `json:"hidden,omitempty"`
+	// Weak is set when the plan makes do without namespaces.
+	Weak *Weak `json:"weak,omitempty"`
 	// Degraded lists the layers that are missing with the policy's consent.
 	Degraded []Degradation `json:"degraded,omitempty"`
 	Warnings []string      `json:"warnings,omitempty"`

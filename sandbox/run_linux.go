@@ -29,6 +29,9 @@ type Options struct {
 	// Degraded is told, before the agent starts, about a layer that turned out
 	// to be missing and may be.
 	Degraded func(Degradation)
+	// ProxyUser and ProxyToken are what clients show the proxy in the weaker
+	// tier, where it cannot tell them by their network namespace.
+	ProxyUser, ProxyToken string
 	// Forwards are the published ports.
 	Forwards []Forward
 	// Trace is told how long each step took.
@@ -56,7 +59,7 @@ type Result struct {
 type run struct {
 	Options
 	control  *Channel
-	box      *container
+	box      box
 	term     *Terminal
 	pub      *publisher
 	messages chan message
@@ -132,13 +135,14 @@ func (r *run) create(canaryPort int) error {
 	s := spec{
 		Plan: plan, Filter: r.Filter, Root: r.Dir.root(), SigIgnored: ignored, SigBlocked: blocked,
 		Terminal: r.term != nil, Slave: slave, CanaryPort: canaryPort,
+		ProxyUser: r.ProxyUser, ProxyToken: r.ProxyToken,
 	}
 	files, err := r.inherited(s, theirs)
 	if err != nil {
 		return stepErr(StepContainer, err)
 	}
 	defer closeAll(files[1:])
-	r.box, err = createContainer(r.Dir.state(), r.Dir.Id, r.Dir.root(), r.Plan)
+	r.box, err = newBox(r.Dir, r.Plan)
 	if err != nil {
 		return stepErr(StepContainer, err)
 	}

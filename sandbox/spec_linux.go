@@ -19,6 +19,10 @@ type spec struct {
 	Slave      [3]bool `json:"slave"` // which standard streams become the terminal
 	// CanaryPort listens on the host's loopback; the self-test must not reach it.
 	CanaryPort int `json:"canary_port"`
+	// ProxyUser and ProxyToken become part of the proxy's variables in the
+	// weaker tier.
+	ProxyUser  string `json:"proxy_user,omitempty"`
+	ProxyToken string `json:"proxy_token,omitempty"`
 }
 
 func (s spec) seal() (*os.File, error) {

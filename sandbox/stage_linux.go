@@ -143,6 +143,7 @@ func reportFailure(c *Channel, err error) error {
 // return from one; for a command that somebody typed it does nothing. It must
 // be the first call of main.
 func RunStage() {
+	runKeeper()
 	if len(os.Args) != 2 {
 		return
 	}

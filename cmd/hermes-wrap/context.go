@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/user"
@@ -93,6 +94,12 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 		Inspect: e.Inspects(), Ports: e.Ports(),
 		State:  filepath.Join(c.stateDir(), "homes", p.Name),
 		Secret: slices.Concat(extra, []string{p.Audit.File.Abs}),
+	}
+	if len(extra) > 0 {
+		h.Run = extra[0]
+	}
+	if slices.Contains(p.Require.MayDegrade, policy.LayerNamespaces) {
+		h.NoNamespaces = sandbox.ProbeTier(context.Background())
 	}
 	return h
 }

@@ -36,6 +36,9 @@ type (
 		Cgroups  []string `json:"cgroups"`
 		Required bool     `json:"required"` // a record that fails ends the run
 		Inspect  bool     `json:"inspect"`
+		// Token is what clients must show in the weaker tier, where they speak to
+		// the proxy as one; "" where connections are captured.
+		Token string `json:"token,omitempty"`
 	}
 	// proxyHello answers it; CA is public.
 	proxyHello struct {
@@ -98,7 +101,7 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	if err := sandbox.ConfineProxyCalls(); err != nil {
 		return setup, err
 	}
-	if err := openForBusiness(server, files[:doors.Listeners], files[doors.Listeners:]); err != nil {
+	if err := openForBusiness(server, setup.Token, files[:doors.Listeners], files[doors.Listeners:]); err != nil {
 		return setup, err
 	}
 	if err := c.Send(proxyEvent{Ready: true}); err != nil {
@@ -165,7 +168,7 @@ func roots(extra []policy.Path) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-func openForBusiness(s *proxy.Server, listeners, resolvers []*os.File) error {
+func openForBusiness(s *proxy.Server, token string, listeners, resolvers []*os.File) error {
 	ctx := context.Background()
 	for _, f := range listeners {
 		l, err := net.FileListener(f)
@@ -173,7 +176,13 @@ func openForBusiness(s *proxy.Server, listeners, resolvers []*os.File) error {
 		if err != nil {
 			return fmt.Errorf("use listener: %w", err)
 		}
-		go func() { _ = s.ServeTCP(ctx, l) }()
+		go func() {
+			if token != "" {
+				_ = s.ServeExplicit(ctx, l, token)
+				return
+			}
+			_ = s.ServeTCP(ctx, l)
+		}()
 	}
 	for _, f := range resolvers {
 		pc, err := net.FilePacketConn(f)

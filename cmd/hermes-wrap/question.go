@@ -15,6 +15,7 @@ import (
 type answer struct {
 	Allowed bool       `json:"allowed"`
 	Private bool       `json:"private,omitempty"` // the host's file of that name is not touched
+	Unheld  bool       `json:"unheld,omitempty"`  // a rule refuses it, and the policy allows that nothing holds the rule
 	Reason  string     `json:"reason"`
 	Rule    string     `json:"rule,omitempty"`
 	Pos     policy.Pos `json:"pos,omitzero"`
@@ -33,7 +34,7 @@ func ask(p prepared, kind, what string) (answer, error) {
 			return answer{}, err
 		}
 		v := p.plan.Judge(path, kind)
-		return answer{Allowed: v.Allowed, Private: v.Private, Reason: v.Reason, Rule: v.Rule, Pos: v.Pos}, nil
+		return answer{Allowed: v.Allowed, Private: v.Private, Unheld: v.Unheld, Reason: v.Reason, Rule: v.Rule, Pos: v.Pos}, nil
 	case "connect":
 		h, port, err := netpolicy.ParseHostPort(what, 0)
 		if err != nil {
@@ -148,7 +149,8 @@ func verdictOf(p prepared, i int, a policy.Assertion) *policy.Problem {
 		return &policy.Problem{Pos: a.Pos, Path: at, What: err.Error()}
 	}
 	// "deny" is about the host's files: a private directory keeps them out.
-	if got.Allowed == want || !want && got.Private {
+	// One that the weaker tier cannot hold is named at the start of each run.
+	if got.Allowed == want || !want && (got.Private || got.Unheld) {
 		return nil
 	}
 	words := map[bool]string{true: "allowed", false: "denied"}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -92,8 +93,10 @@ func (l *launch) start() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	token := explicitToken(l.prep.plan)
 	px, err := startProxy(p, proxySetup{
 		Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
+		Token: token,
 	}, l.log)
 	if err != nil {
 		return 0, err
@@ -108,7 +111,7 @@ func (l *launch) start() (int, error) {
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
-		Forwards: l.prep.forwards, Degraded: l.degraded,
+		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
 	if err != nil {
 		return 0, err
@@ -145,8 +148,13 @@ func (l *launch) openAudit() error {
 
 // announce says what is weaker than asked for: it is the first thing on stderr.
 func (l *launch) announce() {
+	if s := l.prep.plan.Summary(); s != "" {
+		l.voice.warn(s)
+	}
 	for _, d := range l.prep.plan.Degraded {
-		l.sayDegraded(d)
+		if l.prep.plan.Weak == nil || d.Layer != policy.LayerNamespaces {
+			l.sayDegraded(d)
+		}
 	}
 	if l.flags.quiet {
 		return
@@ -174,7 +182,7 @@ func (l *launch) record() error {
 	p, plan := l.prep.policy, l.prep.plan
 	e := audit.Event{
 		Kind: audit.KindLaunch, Policy: p.Name, Digest: p.Digest, Version: version(),
-		Command: filepath.Base(plan.Argv[0]), Layers: layersOf(plan),
+		Command: filepath.Base(plan.Argv[0]), Layers: layersOf(plan), Reason: plan.Summary(),
 	}
 	if n := len(p.Sources); n > 0 {
 		e.Source = p.Sources[n-1].Name

@@ -1,0 +1,235 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// keeperArg0 is how our own executable knows that it is the keeper.
+const keeperArg0 = "hermes-wrap: keeper"
+
+// keeper stands for PID 1 where there is no PID namespace: it starts the
+// command, adopts its orphans, and ends all of them with the command or with
+// the launcher, whichever is first. It lives in a session of its own, outside
+// the agent's Landlock domain, so that from ABI 6 on the agent cannot signal it.
+type keeper struct {
+	pidOne
+	port int // of the proxy, 0 for none
+	end  sync.Once
+}
+
+// runKeeper runs the keeper when this process was started as one.
+func runKeeper() {
+	if len(os.Args) != 1 || os.Args[0] != keeperArg0 {
+		return
+	}
+	debug.SetGCPercent(-1)
+	k := &keeper{pidOne: pidOne{c: OpenChannel(fdControl), slave: -1, ptmx: "/dev/ptmx"}}
+	if err := k.run(); err != nil {
+		_ = reportFailure(k.c, err)
+		k.endTree()
+		os.Exit(exitFailed)
+	}
+	k.endTree()
+	os.Exit(0)
+}
+
+func (k *keeper) run() (err error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return stepErr(StepContainer, fmt.Errorf("become the reaper of the tree: %w", err))
+	}
+	planFile := os.NewFile(fdSpec, "plan")
+	if k.s, err = readSpec(planFile); err != nil {
+		return stepErr(StepContainer, err)
+	}
+	planFile.Close()
+	unix.Close(fdSelf)
+	children := make(chan os.Signal, 64)
+	signal.Notify(children, unix.SIGCHLD)
+	signal.Ignore(unix.SIGTTOU, unix.SIGTTIN, unix.SIGTSTP, unix.SIGPIPE, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
+	if err := k.openDoor(); err != nil {
+		return stepErr(StepNetwork, err)
+	}
+	if err := k.makePlaces(); err != nil {
+		return stepErr(StepRoot, err)
+	}
+	if k.s.Terminal {
+		if err := k.openTerminal(); err != nil {
+			return stepErr(StepTerminal, err)
+		}
+	}
+	if err := k.startCommand(); err != nil {
+		return err
+	}
+	go k.attend()
+	return k.reap(children)
+}
+
+// openDoor listens for the proxy on the host's loopback and hands it over. The
+// proxy asks every client there for the run's token.
+func (k *keeper) openDoor() error {
+	m := message{Op: opNetwork}
+	if k.s.Plan.Weak.Network {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return fmt.Errorf("listen for the proxy: %w", err)
+		}
+		defer l.Close()
+		tcp, _ := l.(*net.TCPListener)
+		f, err := tcp.File()
+		if err != nil {
+			return fmt.Errorf("hand the proxy's listener over: %w", err)
+		}
+		defer f.Close()
+		m.Status, m.files, k.port = 1, []*os.File{f}, l.Addr().(*net.TCPAddr).Port
+	}
+	return k.c.send(m)
+}
+
+// makePlaces makes the private directories and the files of the launcher's.
+func (k *keeper) makePlaces() error {
+	for _, dir := range k.s.Plan.Weak.Dirs {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	blobs := &blobReader{control: k.c}
+	for _, e := range k.s.Plan.View {
+		if e.Blob == "" {
+			continue
+		}
+		data, err := blobs.read(e.Blob)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(e.Target, data, fs.FileMode(e.Mode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *keeper) startCommand() error {
+	st, open, err := k.confinement()
+	defer closeAll(open)
+	if err != nil {
+		return stepErr(StepConfine, err)
+	}
+	defer unix.Close(st.ruleset)
+	r, err := st.spawn()
+	if err != nil {
+		return stepErr(StepConfine, err)
+	}
+	k.agent, k.group = r.pid, r.pid
+	if err := dropEverything(); err != nil {
+		return stepErr(StepConfine, err)
+	}
+	if err := r.release(); err != nil {
+		return stepErr(StepConfine, err)
+	}
+	if err := r.started(); err != nil {
+		return err
+	}
+	k.closeStreams()
+	return k.c.send(message{Op: opStarted, Pid: k.agent})
+}
+
+// confinement is what the command is held by. The grants name open files, each
+// the very one that was judged.
+func (k *keeper) confinement() (start, []*os.File, error) {
+	plan := k.s.Plan
+	st := start{
+		ruleset: -1, filter: k.s.Filter,
+		path: plan.Program, argv: plan.Argv, envp: k.environment(), cwd: plan.Cwd,
+		stdio: k.streams(), tty: k.slave, umask: plan.Umask,
+		sigIgnored: k.s.SigIgnored, sigBlocked: k.s.SigBlocked,
+		rlimits: plan.Rlimits, probes: plan.probes(k.s.CanaryPort),
+	}
+	grants, open, err := pinGrants(plan)
+	if err != nil {
+		return st, open, err
+	}
+	var tcp []uint16
+	if plan.Abi >= weakTCP {
+		tcp = []uint16{}
+		if k.port > 0 {
+			tcp = append(tcp, uint16(k.port))
+		}
+	}
+	if plan.Weak.Network && (k.port == 0 || tcp == nil) || len(k.s.Filter) == 0 {
+		return st, open, errors.New("BUG: a network without a rule for it, or no filter")
+	}
+	st.ruleset, st.flags, err = buildRuleset(plan.Abi, grants, tcp)
+	return st, open, err
+}
+
+// pinGrants opens what the plan grants and compares it with what was judged.
+func pinGrants(p Plan) (grants []Grant, open []*os.File, err error) {
+	entries := map[string]Entry{}
+	for _, e := range p.View {
+		entries[e.Source] = e
+	}
+	for _, g := range p.Grants {
+		fd, err := unix.Open(g.Path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, open, &os.PathError{Op: "open", Path: g.Path, Err: err}
+		}
+		f := os.NewFile(uintptr(fd), g.Path)
+		open = append(open, f)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return nil, open, &os.PathError{Op: "stat", Path: g.Path, Err: err}
+		}
+		e := entries[g.Path]
+		if e.Ino != 0 && (e.Dev != st.Dev || e.Ino != st.Ino) {
+			return nil, open, fmt.Errorf("%q was replaced after it was judged", g.Path)
+		}
+		g.Path = fmt.Sprintf("/proc/self/fd/%d", fd)
+		grants = append(grants, g)
+	}
+	return grants, open, nil
+}
+
+// environment gives the proxy's variables their value.
+func (k *keeper) environment() []string {
+	env := slices.Clone(k.s.Plan.Env)
+	if k.port == 0 {
+		return env
+	}
+	to := url.URL{Scheme: "http", User: url.UserPassword(k.s.ProxyUser, k.s.ProxyToken), Host: fmt.Sprintf("127.0.0.1:%d", k.port)}
+	for i, kv := range env {
+		if name, _, _ := strings.Cut(kv, "="); slices.Contains(k.s.Plan.Weak.ProxyVars, name) {
+			env[i] = name + "=" + to.String()
+		}
+	}
+	return env
+}
+
+// attend carries out the launcher's requests until the launcher is gone.
+func (k *keeper) attend() {
+	for {
+		m, err := k.c.receive()
+		if err != nil {
+			k.endTree()
+			os.Exit(exitFailed)
+		}
+		if m.Op == opSignal {
+			k.signal(unix.Signal(m.Signal), m.Group)
+		}
+		closeAll(m.files)
+	}
+}
+
+// endTree ends everything that the command left behind.
+func (k *keeper) endTree() { k.end.Do(func() { endDescendants(os.Getpid(), nil) }) }

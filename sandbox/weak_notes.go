@@ -1,0 +1,109 @@
+package sandbox
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// notHeld begins the mechanism of a rule that nothing holds.
+const notHeld = "NOT HELD"
+
+// namedRules bounds how many rules the first line names; explain has them all.
+const namedRules = 3
+
+// Summary is one line that names what the weaker tier does not hold: the first
+// line on stderr, and the reason in the audit header.
+func (p Plan) Summary() string {
+	w := p.Weak
+	if w == nil {
+		return ""
+	}
+	return fmt.Sprintf("weaker tier, which the policy allows: no namespaces (needs %s; found %s). Files: %s. Processes: %s. Network: %s.",
+		w.Needs, w.Found, p.weakFiles(), p.weakProcesses(), p.weakNetworkWords())
+}
+
+func (p Plan) weakFiles() string {
+	s := "names, sizes and modes of all of the host's files show, and modes and times of your own can be changed; private directories have no size limit"
+	rules := p.Weak.NotHeld
+	if len(rules) == 0 {
+		return s
+	}
+	var some []string
+	for _, n := range rules[:min(len(rules), namedRules)] {
+		some = append(some, n.Rule+" "+n.Path)
+	}
+	more := ""
+	if n := len(rules) - len(some); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("%s; %d protected entries are NOT protected (%s%s)", s, len(rules), strings.Join(some, ", "), more)
+}
+
+func (p Plan) weakProcesses() string {
+	if p.Abi < weakSignal {
+		return "those of the host show, and your own can be signalled, hermes-wrap too"
+	}
+	return "those of the host show, and the priorities of your own can be changed; they cannot be signalled or traced"
+}
+
+func (p Plan) weakNetworkWords() string {
+	if !p.Weak.Network {
+		return "none at all"
+	}
+	return "no UDP; TCP only to the number of the proxy's port, at whatever address, so a server outside that listens on it is reached unjudged"
+}
+
+// weakLayers says of each layer what it is in this tier.
+func (p Plan) weakLayers(out []LayerState) []LayerState {
+	for i, l := range out {
+		switch l.Name {
+		case policy.LayerNamespaces:
+			out[i].Mechanism = notHeld + ": the command runs in the host's own view (" + p.Weak.Found + ")"
+		case policy.LayerLandlock:
+			out[i].Mechanism += ", alone"
+			if p.Abi >= weakTCP {
+				out[i].Mechanism += "; TCP ports"
+			}
+		case policy.LayerSeccomp:
+			out[i].Mechanism += "; no UDP, multipath, local or listening sockets"
+		case policy.LayerCapture:
+			out[i].Enforced, out[i].Mechanism = true, "no internet sockets"
+			if p.Weak.Network {
+				out[i].Enforced, out[i].Mechanism = false, notHeld+": clients reach the proxy by its variables, all else by no other port"
+			}
+		}
+	}
+	return out
+}
+
+// landlockAlone is the mechanism of a tree that no mount holds.
+func (e Entry) landlockAlone() string {
+	if !e.Exec && e.Dir {
+		return "Landlock (execve only: a loader can still map its files)"
+	}
+	return "Landlock"
+}
+
+// weakVerdict answers a question about a path where this tier differs.
+func (p Plan) weakVerdict(path, kind string) (PathVerdict, bool) {
+	if p.Weak == nil {
+		return PathVerdict{}, false
+	}
+	v := p.permission(path, kind)
+	for _, n := range p.Weak.NotHeld {
+		if kind == "write" && v.Allowed && within(path, n.Path) {
+			return PathVerdict{Allowed: true, Unheld: true, Rule: n.Rule, Pos: n.Pos,
+				Reason: fmt.Sprintf("%q is protected, but %s", n.Path, n.Mechanism)}, true
+		}
+	}
+	if v.Reason == "" || v.Rule == "" {
+		v.Reason = "no rule grants it"
+	}
+	if dir := filepath.Dir(path); v.Rule == "" && dir != path {
+		v.Reason += fmt.Sprintf("; that it exists in %q shows all the same", dir)
+	}
+	return v, true
+}
