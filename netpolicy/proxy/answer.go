@@ -32,8 +32,10 @@ func (s *Server) answerDNS(query []byte) ([]byte, error) {
 	if err != nil || head.Response {
 		return nil, errNotQuery
 	}
-	reply := dnsReply{header: dnsmessage.Header{ID: head.ID, Response: true, OpCode: head.OpCode,
-		RecursionDesired: head.RecursionDesired, RecursionAvailable: true}}
+	reply := dnsReply{header: dnsmessage.Header{
+		ID: head.ID, Response: true, OpCode: head.OpCode,
+		RecursionDesired: head.RecursionDesired, RecursionAvailable: true,
+	}}
 	if head.OpCode != 0 {
 		reply.header.RCode = dnsmessage.RCodeNotImplemented
 		return reply.pack()

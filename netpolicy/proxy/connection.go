@@ -37,8 +37,10 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 	c, to, ok := s.newCapture(conn)
 	defer func() { _ = c.Close() }()
 	if !ok {
-		s.record(audit.Event{Kind: audit.KindConnection, Verdict: audit.Deny, Addr: to.Addr().String(), Port: to.Port(),
-			Protocol: "tcp", Reason: "address was never given to a name"})
+		s.record(audit.Event{
+			Kind: audit.KindConnection, Verdict: audit.Deny, Addr: to.Addr().String(), Port: to.Port(),
+			Protocol: "tcp", Reason: "address was never given to a name",
+		})
 		reset(conn)
 		return
 	}

@@ -55,8 +55,10 @@ func (s *Server) dialHost(ctx context.Context, h netpolicy.Host, port uint16) (n
 			continue
 		}
 		refused = &refusedAddress{host: h, addr: a, decision: d}
-		s.record(audit.Event{Kind: audit.KindAddress, Verdict: audit.Deny, Host: h.String(), Port: port, Addr: a.String(),
-			Rule: d.Rule, Reason: d.Reason})
+		s.record(audit.Event{
+			Kind: audit.KindAddress, Verdict: audit.Deny, Host: h.String(), Port: port, Addr: a.String(),
+			Rule: d.Rule, Reason: d.Reason,
+		})
 	}
 	if len(allowed) == 0 {
 		return nil, refused
