@@ -8,9 +8,10 @@ SHELL := /bin/bash
 GO ?= go
 PREFIX ?= /usr/local
 DESTDIR ?=
-# The packages to test, and what "go test" is told besides.
+# The packages to test, and what "go test" is told besides. Tests that need root
+# say so in their name, and only root runs them.
 PKGS ?= ./...
-TESTFLAGS ?= -timeout 20m
+TESTFLAGS ?= -timeout 20m $(if $(filter 0,$(shell id -u)),,-skip ^TestRoot)
 # How long "make fuzz" spends on each target.
 FUZZTIME ?= 20s
 
