@@ -41,6 +41,8 @@ const (
 	opSignal  = "signal"
 	opResume  = "resume"
 	opSocket  = "socket"
+	opBare    = "bare"    // init: a cover is gone, everything is stopped
+	opCovered = "covered" // launcher: it is back
 	opBlobs   = "blobs"
 )
 

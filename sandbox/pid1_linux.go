@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strconv"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,11 +24,15 @@ type pidOne struct {
 	slave int    // terminal, or -1
 	ptmx  string // where pseudo-terminals are made
 	group int    // the agent's process group
+	// covered is told when the launcher has put the covers back.
+	covered chan struct{}
+	// frozen: everything is stopped by watchCovers and not by job control.
+	frozen atomic.Bool
 }
 
 func stagePidOne() error {
 	debug.SetGCPercent(-1)
-	p := &pidOne{c: OpenChannel(fdControl), slave: -1, ptmx: "/dev/pts/ptmx"}
+	p := &pidOne{c: OpenChannel(fdControl), slave: -1, ptmx: "/dev/pts/ptmx", covered: make(chan struct{}, 1)}
 	if err := p.run(); err != nil {
 		return reportFailure(p.c, err)
 	}
@@ -56,6 +61,7 @@ func (p *pidOne) run() (err error) {
 		return err
 	}
 	go p.listen()
+	go p.watchCovers()
 	return p.reap(children)
 }
 
@@ -206,6 +212,8 @@ func (p *pidOne) listen() {
 			p.signal(unix.Signal(m.Signal), m.Group)
 		case opSocket:
 			p.offerSocket(m.Family)
+		case opCovered:
+			p.covered <- struct{}{}
 		}
 	}
 }
@@ -244,6 +252,9 @@ func (p *pidOne) reap(children <-chan os.Signal) error {
 				break
 			}
 			if pid != p.agent {
+				continue
+			}
+			if ws.Stopped() && p.frozen.Load() {
 				continue
 			}
 			if ws.Stopped() {

@@ -5,4 +5,5 @@ package sandbox
 const (
 	stageArgInit   = "init" // libcontainer's own word
 	stageArgPidOne = "pid1"
+	stageArgCover  = "cover"
 )

@@ -149,10 +149,19 @@ func RunStage() {
 	}
 	switch {
 	case os.Args[1] == stageArgInit && os.Getenv("_LIBCONTAINER_INITPIPE") != "":
-		if err := stageInit(); err != nil {
-			os.Exit(exitFailed)
+		// A process that joins a sandbox has no root and no network to make.
+		if os.Getenv("_LIBCONTAINER_INITTYPE") != "setns" {
+			if err := stageInit(); err != nil {
+				os.Exit(exitFailed)
+			}
 		}
 		libcontainer.Init()
+	case os.Args[1] == stageArgCover && os.Args[0] == fmt.Sprintf("/proc/self/fd/%d", fdCoverSelf):
+		if err := stageCover(); err != nil {
+			fmt.Fprintln(os.Stderr, "hermes-wrap: cover:", err)
+			os.Exit(exitFailed)
+		}
+		os.Exit(0)
 	case os.Args[1] == stageArgPidOne && os.Getpid() == 1 && os.Args[0] == fmt.Sprintf("/proc/self/fd/%d", fdSelf):
 		if err := stagePidOne(); err != nil {
 			os.Exit(exitFailed)

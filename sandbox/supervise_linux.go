@@ -58,6 +58,12 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 		go r.watchMemory(ctx, over)
 	case opSocket:
 		r.pub.deliver(m)
+	case opBare:
+		if err := r.box.recover(r.Plan); err != nil {
+			r.box.kill()
+			return true, res, stepErr(StepRoot, fmt.Errorf("somebody outside replaced a protected or hidden entry of the workspace, and the run was ended: %w", err))
+		}
+		return false, res, r.control.send(message{Op: opCovered})
 	case opStopped:
 		r.suspend()
 	case opExited:

@@ -165,16 +165,15 @@ func (v *view) keepOut(p policy.Path, rule string) error {
 		if err == nil {
 			v.protect = append(v.protect, tree{res: r, rule: rule, pos: p.Pos})
 		}
-		// A symlink cannot be covered, so its name is guarded beside its target.
-		if err != nil || len(r.links) > 0 {
-			v.guardName(p, rule, r)
-		}
+		// The name is guarded in any case: a symlink cannot be covered, and a
+		// cover is gone once somebody outside replaces or removes the entry.
+		v.guardName(p, rule, r)
 		return nil
 	})
 }
 
-// guardName finds the deepest directory that exists and the first name that
-// does not.
+// guardName guards the entry's name in its directory, or in the deepest
+// directory that exists the first name that does not.
 func (v *view) guardName(p policy.Path, rule string, r resolved) {
 	literal := r.literal
 	if len(r.links) > 0 {
