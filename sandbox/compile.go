@@ -224,7 +224,7 @@ func (c *compiler) granted() error {
 		}
 		c.plan.Devices = append(c.plan.Devices, r.real)
 	}
-	return c.sockets()
+	return errors.Join(c.leaksOut(), c.sockets())
 }
 
 // sockets binds single sockets of the host: connecting needs no more than the
@@ -256,7 +256,7 @@ func (c *compiler) command() error {
 		return stepErr(StepExec, fmt.Errorf("%q: %w", c.plan.Argv[0], err))
 	}
 	c.plan.Program = program
-	ch := followChain(program, c.h.Home)
+	ch := followChain(program, c.h.Home, c.env.vars["PATH"], c.writable)
 	if err := ch.explainMissing(); err != nil {
 		return stepErr(StepExec, err)
 	}

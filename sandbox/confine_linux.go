@@ -119,7 +119,7 @@ func proxyRuleset(self string, reads []string, runDir string, cgroups []string) 
 // loaderGrants is empty for the static binary; one that was linked dynamically
 // starts through the loader and reads its libraries.
 func loaderGrants(self string) (out []Grant) {
-	if len(elfNeeds(self)) == 0 {
+	if loader, _ := elfNeeds(self); loader == "" {
 		return nil
 	}
 	for _, dir := range []string{"/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"} {

@@ -26,6 +26,12 @@ type chain struct {
 	paths   []string // to grant for reading and execution, in order
 	missing []string // what a link of the chain names and the host lacks
 	seen    map[string]bool
+
+	home, search string
+	// writable tells whether an earlier run could have written a file. What
+	// such a file names is no reason to show a directory: one line in a .pth
+	// file of the workspace would open any directory to the next run.
+	writable func(real string) bool
 }
 
 // ErrNotFound and ErrNotExecutable tell the two ends of a failed look-up apart
@@ -74,16 +80,17 @@ func executable(path string) error {
 	return nil
 }
 
-// followChain resolves everything that program needs to start.
-func followChain(program, home string) chain {
-	c := chain{program: program, seen: map[string]bool{}}
-	c.follow(program, home, 0)
+// followChain resolves everything that program needs to start. search is the
+// PATH inside.
+func followChain(program, home, search string, writable func(real string) bool) chain {
+	c := chain{program: program, seen: map[string]bool{}, home: home, search: search, writable: writable}
+	c.follow(program, 0)
 	return c
 }
 
 const maxChain = 8 // shebang of a shebang of a shim …
 
-func (c *chain) follow(path, home string, depth int) {
+func (c *chain) follow(path string, depth int) {
 	if depth > maxChain || c.seen[path] {
 		return
 	}
@@ -93,11 +100,15 @@ func (c *chain) follow(path, home string, depth int) {
 		c.missing = append(c.missing, path)
 		return
 	}
+	// Whatever names it, only a program is shown: a "#!" line can name a secret.
+	if executable(r.real) != nil {
+		return
+	}
 	c.add(path)
 	// Each symlink of the way may itself be the door to an installation: a
 	// virtual environment is found from the link, its prefix from the target.
 	for _, p := range append(linkPaths(r), path, r.real) {
-		for _, dir := range installation(p, home) {
+		for _, dir := range c.installation(p) {
 			c.add(dir)
 		}
 	}
@@ -105,17 +116,30 @@ func (c *chain) follow(path, home string, depth int) {
 	if err != nil {
 		return
 	}
-	if next := interpreters(head); len(next) > 0 {
-		for _, p := range next {
-			c.follow(p, home, depth+1)
-		}
-		return
+	next := interpreters(head, c.search)
+	for _, p := range next {
+		c.follow(p, depth+1)
 	}
 	for _, p := range shimTargets(head) {
-		c.follow(p, home, depth+1)
+		if executable(p) == nil { // the line may be one that never runs
+			c.follow(p, depth+1)
+		}
 	}
-	for _, p := range elfNeeds(r.real) {
-		c.add(p)
+	if len(next) == 0 {
+		c.followELF(r.real)
+	}
+}
+
+func (c *chain) followELF(path string) {
+	loader, dirs := elfNeeds(path)
+	if executable(loader) == nil {
+		c.add(loader)
+	}
+	if c.writable(path) {
+		return
+	}
+	for _, dir := range dirs {
+		c.add(dir)
 	}
 }
 
@@ -146,21 +170,32 @@ func readHead(path string) ([]byte, error) {
 	return b[:n], nil
 }
 
-// interpreters gives the program of a "#!" line; with env(1) also what env
-// will look for, when that is an absolute path.
-func interpreters(head []byte) []string {
+// interpreters gives the programs of a "#!" line: the interpreter and, with
+// env(1), what env will find on the search path.
+func interpreters(head []byte, search string) (out []string) {
 	if !bytes.HasPrefix(head, []byte("#!")) {
 		return nil
 	}
 	line, _, _ := bytes.Cut(head[2:], []byte("\n"))
 	fields := strings.Fields(string(line))
-	var out []string
 	for _, f := range fields {
 		if filepath.IsAbs(f) {
 			out = append(out, f)
 		}
 	}
-	return append(out, shimTargets(head)...)
+	if len(out) != 1 || filepath.Base(fields[0]) != "env" {
+		return out
+	}
+	for _, f := range fields[1:] {
+		if strings.HasPrefix(f, "-") || strings.Contains(f, "=") {
+			continue
+		}
+		if found, err := lookup(f, search, "/"); err == nil {
+			f = found
+		}
+		return append(out, f)
+	}
+	return out
 }
 
 // shimTargets finds what a short shell shim executes: an "exec /absolute/path"
@@ -183,20 +218,20 @@ func shimTargets(head []byte) (out []string) {
 
 // elfNeeds gives the loader and the directories of libraries that lie outside
 // the system's own places (RPATH and RUNPATH).
-func elfNeeds(path string) (out []string) {
+func elfNeeds(path string) (loader string, dirs []string) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return nil
+		return "", nil
 	}
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			b, err := io.ReadAll(io.LimitReader(p.Open(), 4096))
-			if err == nil {
-				out = append(out, string(bytes.TrimRight(b, "\x00")))
+			if b, err := io.ReadAll(io.LimitReader(p.Open(), 4096)); err == nil {
+				loader = string(bytes.TrimRight(b, "\x00"))
 			}
 		}
 	}
+	origin := strings.NewReplacer("${ORIGIN}", filepath.Dir(path), "$ORIGIN", filepath.Dir(path))
 	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
 		lists, err := f.DynString(tag)
 		if err != nil {
@@ -204,30 +239,34 @@ func elfNeeds(path string) (out []string) {
 		}
 		for _, list := range lists {
 			for _, dir := range filepath.SplitList(list) {
-				dir = strings.NewReplacer("${ORIGIN}", filepath.Dir(path), "$ORIGIN", filepath.Dir(path)).Replace(dir)
-				if filepath.IsAbs(dir) {
-					out = append(out, filepath.Clean(dir))
+				if dir = origin.Replace(dir); filepath.IsAbs(dir) {
+					dirs = append(dirs, filepath.Clean(dir))
 				}
 			}
 		}
 	}
-	return out
+	return loader, dirs
 }
 
 // installation gives the directories that belong to a program in some bin/: a
 // virtual environment with its base interpreter and its editable sources, or a
 // prefix with a Python or Node library. It never gives a home directory, the
 // root or a shared place such as ~/.local.
-func installation(program, home string) (out []string) {
+func (c *chain) installation(program string) (out []string) {
+	home := c.home
 	bin := filepath.Dir(program)
 	prefix := filepath.Dir(bin)
 	if prefix == "/" || prefix == "/usr" || prefix == "/usr/local" || prefix == home || within(home, prefix) {
 		return nil
 	}
-	if b, err := os.ReadFile(filepath.Join(prefix, "pyvenv.cfg")); err == nil {
+	config := filepath.Join(prefix, "pyvenv.cfg")
+	if b, err := os.ReadFile(config); err == nil {
 		out = append(out, prefix)
 		if base := venvHome(b); base != "" {
-			out = append(out, installation(filepath.Join(base, "python3"), home)...)
+			out = append(out, c.installation(filepath.Join(base, "python3"))...)
+		}
+		if c.writable(config) {
+			return out
 		}
 		return append(out, editableSources(prefix)...)
 	}
