@@ -51,7 +51,8 @@ func (p *pidOne) run() (err error) {
 	unix.Close(fdSelf)
 	children := make(chan os.Signal, 64)
 	signal.Notify(children, unix.SIGCHLD)
-	signal.Ignore(unix.SIGTTOU, unix.SIGTTIN, unix.SIGTSTP, unix.SIGPIPE)
+	// The end of the terminal is for the agent; init ends with it or with the launcher.
+	signal.Ignore(unix.SIGTTOU, unix.SIGTTIN, unix.SIGTSTP, unix.SIGPIPE, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
 	if p.s.Terminal {
 		if err := p.openTerminal(); err != nil {
 			return stepErr(StepTerminal, err)

@@ -82,8 +82,13 @@ func Explain(ctx context.Context, err error) (feature, needed, found, remedy str
 	if errors.As(err, &lack) {
 		return lack.Feature, lack.Needed, lack.Found, lack.Hint
 	}
-	if bad := Preflight(ctx).Missing(); len(bad) > 0 {
-		return bad[0].Feature, bad[0].Needed, bad[0].Found, bad[0].Remedy
+	for _, bad := range Preflight(ctx).Missing() {
+		switch bad.Layer {
+		case policy.LayerCPU, policy.LayerMemory, policy.LayerPids:
+			// What nothing enforces here is known before a launch is tried.
+			continue
+		}
+		return bad.Feature, bad.Needed, bad.Found, bad.Remedy
 	}
 	return "", "", "", ""
 }

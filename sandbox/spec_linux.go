@@ -11,6 +11,7 @@ import (
 // could read in /proc) and never in a file.
 type spec struct {
 	Plan       Plan    `json:"plan"`
+	Raw        raw     `json:"raw"`
 	Filter     []byte  `json:"filter"`
 	Root       string  `json:"root"` // host path of the private root's mount point
 	SigIgnored uint64  `json:"sig_ignored"`
@@ -25,7 +26,39 @@ type spec struct {
 	ProxyToken string `json:"proxy_token,omitempty"`
 }
 
+// raw carries what may hold any byte: JSON would replace what is not UTF-8.
+type raw struct {
+	Argv, Env    [][]byte
+	Program, Cwd []byte
+}
+
+func rawOf(p Plan) raw {
+	return raw{Argv: toBytes(p.Argv), Env: toBytes(p.Env), Program: []byte(p.Program), Cwd: []byte(p.Cwd)}
+}
+
+func (r raw) restore(p *Plan) {
+	p.Argv, p.Env = toStrings(r.Argv), toStrings(r.Env)
+	p.Program, p.Cwd = string(r.Program), string(r.Cwd)
+}
+
+func toBytes(in []string) [][]byte {
+	out := make([][]byte, len(in))
+	for i, s := range in {
+		out[i] = []byte(s)
+	}
+	return out
+}
+
+func toStrings(in [][]byte) []string {
+	out := make([]string, len(in))
+	for i, b := range in {
+		out[i] = string(b)
+	}
+	return out
+}
+
 func (s spec) seal() (*os.File, error) {
+	s.Raw = rawOf(s.Plan)
 	b, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("encode plan: %w", err)
@@ -42,5 +75,6 @@ func readSpec(f *os.File) (spec, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return spec{}, fmt.Errorf("decode plan: %w", err)
 	}
+	s.Raw.restore(&s.Plan)
 	return s, nil
 }
