@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,8 @@ type box interface {
 	pid() int
 	// kill ends init and with it everything below it.
 	kill()
+	// recover puts covers back, where there are any.
+	recover(p Plan) error
 	// destroy waits for init and removes what is left.
 	destroy() error
 }
@@ -78,6 +81,11 @@ func (k *keep) kill() {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 	_ = k.cmd.Process.Kill()
+}
+
+// recover has nothing to put back: without mounts there are no covers.
+func (k *keep) recover(Plan) error {
+	return errors.New("BUG: the keeper has no covers")
 }
 
 func (k *keep) destroy() error {
