@@ -64,7 +64,7 @@ func (s *Server) decide(f *front, r *request) (*http.Request, netpolicy.Decision
 		refused.Hint = hintCaptured
 		return nil, none, refused
 	case r.upgrade:
-		return nil, none, forbidden(h, "no rule allows a protocol upgrade (WebSocket, h2c)")
+		return nil, none, forbidden(h, "no rule allows a protocol upgrade (WebSocket)")
 	case r.method == http.MethodTrace || r.method == "TRACK":
 		return nil, none, forbidden(h, "TRACE is never allowed: it shows what the proxy adds")
 	}

@@ -69,6 +69,28 @@ func TestStrictFront(t *testing.T) {
 	w.wantNoFault()
 }
 
+// An offer of HTTP/2 without TLS does not reach the server, and a client that
+// takes it for accepted gets nowhere (corpus D55).
+func TestH2COfferIsIgnored(t *testing.T) {
+	w := newWorld(t, testNetwork())
+	server := &echo{}
+	w.serve("api.example.org", 80, server)
+	answer := w.raw("api.example.org", 80, "", "POST /public/a HTTP/1.1\r\nHost: api.example.org\r\nConnection: Upgrade, HTTP2-Settings\r\n"+
+		"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\nContent-Length: 2\r\n\r\nhi"+
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	if !strings.HasPrefix(answer, "HTTP/1.1 200 ") || !strings.Contains(answer, `"body":"hi"`) {
+		t.Errorf("got %q, want an answer in HTTP/1.1", answer)
+	}
+	for _, word := range []string{"Upgrade", "Settings", " 101 "} {
+		if strings.Contains(strings.SplitAfter(answer, "}\n")[0], word) {
+			t.Errorf("got %q, want no %q in it", answer, word)
+		}
+	}
+	if got := server.requests(); len(got) != 1 {
+		t.Errorf("server saw %v, want one request", got)
+	}
+}
+
 // Expect is answered after the decision only (corpus D49).
 func TestExpectContinue(t *testing.T) {
 	w := newWorld(t, testNetwork())
@@ -167,7 +189,12 @@ func frontCases() []struct{ name, text, want string } {
 		{"http 1.9", "GET /public/a HTTP/1.9\r\n" + host + "\r\n", "400"},
 		{"two spaces", "GET  /public/a HTTP/1.1\r\n" + host + "\r\n", "400"},
 		{"fragment", "GET /public/a#b HTTP/1.1\r\n" + host + "\r\n", "400"},
-		{"h2c upgrade", "GET /public/a HTTP/1.1\r\n" + host + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", "403"},
+		{"h2c upgrade is ignored", "GET /public/a HTTP/1.1\r\n" + host + "Connection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", "200"},
+		{"h2c upgrade of what is denied", "GET /secret HTTP/1.1\r\n" + host + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n", "403"},
+		{"h2c or websocket upgrade", "GET /public/a HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: h2c, websocket\r\n\r\n", "403"},
+		{"h2c and websocket upgrade", "GET /public/a HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n\r\n", "403"},
+		{"upgrade to h2c of another kind", "GET /public/a HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: h2c/1\r\n\r\n", "403"},
+		{"upgrade to nothing", "GET /public/a HTTP/1.1\r\n" + host + "Connection: Upgrade\r\n\r\n", "403"},
 		{"websocket upgrade", "GET /public/a HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "403"},
 		{"h2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "400"},
 		{"trace", "TRACE /public/a HTTP/1.1\r\n" + host + "\r\n", "403"},

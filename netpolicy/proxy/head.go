@@ -27,9 +27,9 @@ type head struct {
 	header   http.Header
 	// length is the body's, or -1 when it is chunked.
 	length  int64
-	expect  bool // Expect: 100-continue
-	close   bool // the client wants no further request
-	upgrade bool
+	expect  bool     // Expect: 100-continue
+	close   bool     // the client wants no further request
+	upgrade bool     // to anything but h2c, which is ignored
 	trailer []string // names announced with Trailer
 }
 
@@ -270,13 +270,14 @@ func parseLength(s string) (int64, error) {
 // removes them and those that Connection names.
 func (h *head) takeConnection() error {
 	h.close = h.minor == 0
-	h.upgrade = len(h.header["Upgrade"]) > 0
+	h2c := offersOnlyH2C(h.header["Upgrade"])
+	h.upgrade = len(h.header["Upgrade"]) > 0 && !h2c
 	for _, option := range tokens(h.header["Connection"]) {
 		switch strings.ToLower(option) {
 		case "close":
 			h.close = true
 		case "upgrade":
-			h.upgrade = true
+			h.upgrade = !h2c
 		}
 		if !isTokenString(option) {
 			return badHead("malformed Connection")
@@ -296,6 +297,14 @@ func (h *head) takeConnection() error {
 	}
 	dropHopByHop(h.header)
 	return nil
+}
+
+// offersOnlyH2C tells whether a client offers HTTP/2 without TLS, and nothing
+// else. Java and curl do so with every plain request. A server may ignore the
+// offer (RFC 9110, section 7.8), so it is not forwarded and the answer is
+// HTTP/1.1; a client that goes on in HTTP/2 all the same is refused.
+func offersOnlyH2C(upgrade []string) bool {
+	return len(upgrade) == 1 && strings.EqualFold(upgrade[0], "h2c")
 }
 
 // tokens splits comma-separated lists.

@@ -181,15 +181,15 @@ func readHTTP2(r *http.Request) (*request, error) {
 		length: r.ContentLength, trailer: r.Trailer, upgrade: upgrade}, nil
 }
 
+// answerHTTP2 answers a stream in place of the server. The connection stays: a
+// GOAWAY would make some clients (Java's) report it instead of the answer, and
+// every further stream is judged alone.
 func (s *Server) answerHTTP2(w http.ResponseWriter, rest io.Reader, r *refusal) {
 	b := r.body()
 	for name, values := range r.header() {
 		w.Header()[name] = values
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	if r.Error != errUpstream {
-		w.Header().Set("Connection", "close") // net/http turns this into GOAWAY
-	}
 	w.WriteHeader(r.status)
 	_, _ = w.Write(b)
 	// A stream that is reset while it uploads makes some clients forget the

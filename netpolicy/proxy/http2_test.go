@@ -21,6 +21,7 @@ type h2conn struct {
 	framer *http2.Framer
 	dec    *hpack.Decoder
 	next   uint32
+	goAway bool // the server said that it wants no further requests
 }
 
 func (w *world) openH2(t *testing.T, host string) *h2conn {
@@ -86,6 +87,7 @@ func (h *h2conn) ask(fields ...string) string {
 				return "reset"
 			}
 		case *http2.GoAwayFrame:
+			h.goAway = true
 			if f.ErrCode != http2.ErrCodeNo {
 				return "closed"
 			}
@@ -159,7 +161,8 @@ func TestStrictHTTP2(t *testing.T) {
 	w.wantNoFault()
 }
 
-// Each stream of a connection is decided alone.
+// Each stream of a connection is decided alone. A denial ends its stream and
+// nothing else: Java's client reports GOAWAY instead of the answer before it.
 func TestHTTP2StreamsAreJudgedEach(t *testing.T) {
 	w := newWorld(t, testNetwork())
 	server := &echo{}
@@ -168,12 +171,15 @@ func TestHTTP2StreamsAreJudgedEach(t *testing.T) {
 	ask := func(path string) string {
 		return h.ask(":method", "GET", ":scheme", "https", ":authority", "api.example.org", ":path", path)
 	}
-	for _, c := range [][2]string{{"/public/1", "200"}, {"/public/2", "200"}, {"/secret", "403"}} {
+	for _, c := range [][2]string{{"/public/1", "200"}, {"/public/2", "200"}, {"/secret", "403"}, {"/a/../b", "400"}, {"/public/3", "200"}, {"/secret", "403"}} {
 		if got := ask(c[0]); got != c[1] {
 			t.Errorf("%s: got %s, want %s", c[0], got, c[1])
 		}
 	}
-	if got := len(server.requests()); got != 2 {
-		t.Errorf("server saw %d requests, want 2", got)
+	if got := len(server.requests()); got != 3 {
+		t.Errorf("server saw %d requests, want 3", got)
+	}
+	if h.goAway {
+		t.Error("got GOAWAY, want none")
 	}
 }
