@@ -58,18 +58,18 @@ func under(dir string, paths []string) (out []string) {
 
 func TestChain(t *testing.T) {
 	uv := map[string]string{
-		"home/uv/cpython-3.12.4/bin/python3.12":  "an interpreter",
-		"home/uv/cpython-3.12.4/lib/python3.12/": "",
-		"home/uv/cpython-3.12":                   "-> cpython-3.12.4",
-		"home/app/venv/bin/python":               "-> $T/home/uv/cpython-3.12/bin/python3.12",
-		"home/app/venv/bin/python3":              "-> python",
-		"home/app/venv/bin/hermes":               "#!$T/home/app/venv/bin/python3\nimport sys",
-		"home/app/venv/pyvenv.cfg":               "home = $T/home/uv/cpython-3.12/bin\n",
+		"home/uv/cpython-3.12.4/bin/python3.12":              "an interpreter",
+		"home/uv/cpython-3.12.4/lib/python3.12/":             "",
+		"home/uv/cpython-3.12":                               "-> cpython-3.12.4",
+		"home/app/venv/bin/python":                           "-> $T/home/uv/cpython-3.12/bin/python3.12",
+		"home/app/venv/bin/python3":                          "-> python",
+		"home/app/venv/bin/hermes":                           "#!$T/home/app/venv/bin/python3\nimport sys",
+		"home/app/venv/pyvenv.cfg":                           "home = $T/home/uv/cpython-3.12/bin\n",
 		"home/app/venv/lib/python3.12/site-packages/app.pth": "$T/home/app/src\nimport something\nrelative\n/no/such\n",
-		"home/app/src/":              "",
-		"home/.local/bin/hermes":     "-> $T/home/app/venv/bin/hermes",
-		"home/.ssh/id_ed25519":       "a secret",
-		"home/.local/lib/python3.1/": "",
+		"home/app/src/":                                      "",
+		"home/.local/bin/hermes":                             "-> $T/home/app/venv/bin/hermes",
+		"home/.ssh/id_ed25519":                               "a secret",
+		"home/.local/lib/python3.1/":                         "",
 	}
 	cases := []struct {
 		name    string
@@ -127,9 +127,9 @@ func TestChain(t *testing.T) {
 // do open what they name.
 func TestChainBelievesNoWritableFile(t *testing.T) {
 	files := map[string]string{
-		"ws/venv/bin/tool":   "#!$T/ws/venv/bin/python\n",
-		"ws/venv/bin/python": "a program",
-		"ws/venv/pyvenv.cfg": "home = /usr/bin\n",
+		"ws/venv/bin/tool":                           "#!$T/ws/venv/bin/python\n",
+		"ws/venv/bin/python":                         "a program",
+		"ws/venv/pyvenv.cfg":                         "home = /usr/bin\n",
 		"ws/venv/lib/python3.12/site-packages/x.pth": "$T/home/.ssh\n",
 		"home/.ssh/id_ed25519":                       "a secret",
 	}

@@ -131,8 +131,7 @@ func (v *view) rights(path string) (visible, write, exec bool) {
 func (v *view) hide(p policy.Path, rule string) error {
 	return v.each(p, func(r resolved, err error) error {
 		if err != nil {
-			v.guardName(p, rule, r)
-			v.absent[len(v.absent)-1].Hide = true
+			v.guardNames(r, Guarded{Hide: true, Rule: rule, Pos: p.Pos})
 			return nil
 		}
 		v.hidden = append(v.hidden, tree{res: r, rule: rule, pos: p.Pos})
@@ -167,23 +166,31 @@ func (v *view) keepOut(p policy.Path, rule string) error {
 		}
 		// The name is guarded in any case: a symlink cannot be covered, and a
 		// cover is gone once somebody outside replaces or removes the entry.
-		v.guardName(p, rule, r)
+		v.guardNames(r, Guarded{Rule: rule, Pos: p.Pos})
 		return nil
 	})
 }
 
-// guardName guards the entry's name in its directory, or in the deepest
-// directory that exists the first name that does not.
-func (v *view) guardName(p policy.Path, rule string, r resolved) {
-	literal := r.literal
-	if len(r.links) > 0 {
-		// The directory of the symlink, resolved, and the symlink's name.
-		literal = r.links[len(r.links)-1].path
+// guardNames guards the entry's own name and that of each symlink on the way:
+// whoever may replace one of them decides what the name leads to.
+func (v *view) guardNames(r resolved, g Guarded) {
+	last := r.real
+	if last == "" { // a loop of links
+		last = r.literal
 	}
-	for path := literal; path != "/"; path = filepath.Dir(path) {
+	for _, name := range append(linkPaths(r), last) {
+		v.guardName(name, g)
+	}
+}
+
+// guardName guards a name in its directory, or in the deepest directory that
+// exists the first name that does not.
+func (v *view) guardName(name string, g Guarded) {
+	for path := name; path != "/"; path = filepath.Dir(path) {
 		parent, err := resolve(filepath.Dir(path))
 		if err == nil && parent.isDir() {
-			v.absent = append(v.absent, Guarded{Parent: parent.real, Name: filepath.Base(path), Rule: rule, Pos: p.Pos})
+			g.Parent, g.Name = parent.real, filepath.Base(path)
+			v.absent = append(v.absent, g)
 			return
 		}
 	}
