@@ -88,8 +88,8 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	} else if server.Authority != nil {
 		hello.CA = server.Authority.CertPEM()
 	}
-	if err := errors.Join(err, c.Send(hello)); err != nil {
-		return setup, err
+	if sendErr := c.Send(hello); sendErr != nil || err != nil {
+		return setup, nil // the launcher is gone, or says what it was told
 	}
 	var doors proxyDoors
 	if files, err = c.Receive(&doors); err != nil {
