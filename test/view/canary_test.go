@@ -34,7 +34,7 @@ type hoard struct {
 	token   string
 	planted int64
 	names   []string
-	roots   []string // beside the home and /proc: what the control searches
+	roots   []string // beside the home: what the control searches
 }
 
 func plantCanaries(t *testing.T, s scene) hoard {
@@ -58,14 +58,15 @@ func plantCanaries(t *testing.T, s scene) hoard {
 		s.Write(t, f.Name(), h.token+name+"\n")
 		h.roots = append(h.roots, f.Name())
 	}
-	s.neighbour(t, h)
+	h.roots = append(h.roots, fmt.Sprintf("/proc/%d", s.neighbour(t, h)))
 	h.names = append(h.names, outsideHome...)
 	slices.Sort(h.names)
 	return h
 }
 
-// neighbour is another process of the same account, with secrets of its own.
-func (s scene) neighbour(t *testing.T, h hoard) {
+// neighbour is another process of the same account, with secrets of its own;
+// it gives its pid.
+func (s scene) neighbour(t *testing.T, h hoard) int {
 	t.Helper()
 	cmd := s.Bare(s.Home, "sh", "-c", "read line", h.token+"host-argument")
 	cmd.Env = append(cmd.Env, "API_TOKEN="+h.token+"host-environ")
@@ -80,6 +81,7 @@ func (s scene) neighbour(t *testing.T, h hoard) {
 		_ = hold.Close()
 		_ = cmd.Wait()
 	})
+	return cmd.Process.Pid
 }
 
 // finds runs the search and gives the names of what was found, and the lines.
@@ -102,7 +104,7 @@ func TestCanaries(t *testing.T) {
 			h := plantCanaries(t, s)
 			search := []string{s.program, "search", hex.EncodeToString([]byte(h.token)), strconv.FormatInt(h.planted, 10)}
 
-			control := s.Bare(s.dir, append(append(slices.Clone(search), s.Home, "/proc"), h.roots...)...)
+			control := s.Bare(s.dir, append(append(slices.Clone(search), s.Home), h.roots...)...)
 			control.Env = append(control.Env, "MY_API_KEY="+h.token+"caller-environ")
 			bare := wraptest.Run(t, control, limit)
 			if got := h.finds(t, bare.Out); !slices.Equal(got, h.names) {

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -108,8 +107,8 @@ func (s searcher) link(path, name string) {
 	}
 	switch {
 	case name == "root" || name == "cwd":
-		// Its own view shows the same; another's would show the host.
-		if !sameDir(path, "/proc/self/"+name) {
+		// Where the same lies in this view it is searched anyway.
+		if !sameDir(path, to) {
 			s.tree(path + "/.")
 		}
 	case strings.Contains(path, "/fd/") && strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "/dev/"):
@@ -128,10 +127,18 @@ func (s searcher) content(path string) {
 	if err != nil {
 		return
 	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	b, _ := io.ReadAll(io.LimitReader(f, 16<<20))
-	s.text(path, string(b))
+	defer unix.Close(fd)
+	// By plain reads: an os.File would wait where there is nothing to read.
+	var all []byte
+	part := make([]byte, 64<<10)
+	for len(all) < 16<<20 {
+		n, err := unix.Read(fd, part)
+		if err != nil || n <= 0 {
+			break
+		}
+		all = append(all, part[:n]...)
+	}
+	s.text(path, string(all))
 }
 
 // text prints the token with the letters that follow it: which canary it is.
