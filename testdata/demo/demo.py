@@ -126,8 +126,8 @@ class Demo:
             self.theme(title, mine, question)
         self.theme("other ways out", left, ", ".join(sorted({result["attack"] for result in left})))
         self.network("network, as the audit record has it:")
-        self.screen.say("%s by %s; %d succeeded." % (
-            plural(len(results), "attempt"), ", ".join(parts), len(reached)))
+        self.screen.say("%s by %s; %s succeeded." % (
+            plural(len(results), "attempt"), ", ".join(parts), plural(len(reached), "attempt")))
 
     def attempts(self):
         if self.real:
