@@ -26,8 +26,10 @@ type flooring struct {
 
 // refuse reports a grant that the floor does not have.
 func (f *flooring) refuse(pos Pos, path, what string) {
-	f.problems = append(f.problems, Problem{Pos: pos, Path: path, What: what,
-		Hint: fmt.Sprintf("the floor allows less (%v); only its administrator can change it", f.layer.at(path))})
+	f.problems = append(f.problems, Problem{
+		Pos: pos, Path: path, What: what,
+		Hint: fmt.Sprintf("the floor allows less (%v); only its administrator can change it", f.layer.at(path)),
+	})
 }
 
 func (f *flooring) structs(dst, src reflect.Value, path string) {
@@ -119,8 +121,10 @@ func (f *flooring) lower(fd field, d, s reflect.Value, path string) {
 		d.Set(s)
 		return
 	}
-	f.problems = append(f.problems, Problem{Pos: f.where[path], Path: path, What: fmt.Sprintf("%v is more than the floor's %v", d, s),
-		Hint: fmt.Sprintf("the floor's line is %v", f.layer.at(path))})
+	f.problems = append(f.problems, Problem{
+		Pos: f.where[path], Path: path, What: fmt.Sprintf("%v is more than the floor's %v", d, s),
+		Hint: fmt.Sprintf("the floor's line is %v", f.layer.at(path)),
+	})
 }
 
 // paths compares what becomes visible. Writable and executable trees are

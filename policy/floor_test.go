@@ -92,8 +92,17 @@ func TestCoversName(t *testing.T) {
 		floor, name string
 		want        bool
 	}{
-		{"A", "A", true}, {"A", "AB", false}, {"A*", "A", true}, {"A*", "ABC", true}, {"A*", "A*", true},
-		{"A*", "A*B", true}, {"A*B", "A*", false}, {"A*B", "AxB", true}, {"A*B", "A*B", true}, {"A*B*", "AB*", true}, {"AB*", "A*", false},
+		{"A", "A", true},
+		{"A", "AB", false},
+		{"A*", "A", true},
+		{"A*", "ABC", true},
+		{"A*", "A*", true},
+		{"A*", "A*B", true},
+		{"A*B", "A*", false},
+		{"A*B", "AxB", true},
+		{"A*B", "A*B", true},
+		{"A*B*", "AB*", true},
+		{"AB*", "A*", false},
 	}
 	for _, tt := range tests {
 		if got := coversName(tt.floor, tt.name); got != tt.want {

@@ -129,9 +129,11 @@ func (m *merger) sameNames(rules []Rule, inherited int) {
 	first := map[string]Rule{}
 	for i, r := range rules {
 		if old, dup := first[r.Name]; dup && i >= inherited {
-			m.problems = append(m.problems, Problem{Pos: r.Pos, Path: "network.rules",
+			m.problems = append(m.problems, Problem{
+				Pos: r.Pos, Path: "network.rules",
 				What: fmt.Sprintf("the name %q is taken by %v", r.Name, old.Pos),
-				Hint: fmt.Sprintf("choose another name, or drop the inherited rule with remove: [%s]", r.Name)})
+				Hint: fmt.Sprintf("choose another name, or drop the inherited rule with remove: [%s]", r.Name),
+			})
 			continue
 		}
 		first[r.Name] = r

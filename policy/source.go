@@ -75,8 +75,10 @@ func (o Options) findName(name string) (text, error) {
 	if t, err := o.builtin(stem); err == nil {
 		return t, nil
 	}
-	return text{}, Problems{{Pos: Pos{File: name}, What: "no such policy",
-		Hint: "it is neither a file here nor a name in " + strings.Join(o.searchDirs(), ", ") + " or among the built-ins"}}
+	return text{}, Problems{{
+		Pos: Pos{File: name}, What: "no such policy",
+		Hint: "it is neither a file here nor a name in " + strings.Join(o.searchDirs(), ", ") + " or among the built-ins",
+	}}
 }
 
 func (o Options) builtin(name string) (text, error) {

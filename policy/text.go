@@ -14,8 +14,10 @@ const maxFile = 1 << 20
 // and the characters that reorder or hide text.
 func checkText(file string, data []byte) Problems {
 	if len(data) > maxFile {
-		return Problems{{Pos: Pos{file, 1, 1}, What: fmt.Sprintf("%d bytes are more than the limit of %d", len(data), maxFile),
-			Hint: `split the policy with "extends"`}}
+		return Problems{{
+			Pos: Pos{file, 1, 1}, What: fmt.Sprintf("%d bytes are more than the limit of %d", len(data), maxFile),
+			Hint: `split the policy with "extends"`,
+		}}
 	}
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
 		return Problems{{Pos: Pos{file, 1, 1}, What: "starts with a byte order mark", Hint: "save the file as UTF-8 without BOM"}}

@@ -24,8 +24,10 @@ type widening struct {
 }
 
 func (w *widening) add(path, what string) {
-	w.problems = append(w.problems, Problem{Pos: w.layer.at(path), Path: path, What: what,
-		Hint: "a project's file may only tighten; change the policy that is named with --policy instead"})
+	w.problems = append(w.problems, Problem{
+		Pos: w.layer.at(path), Path: path, What: what,
+		Hint: "a project's file may only tighten; change the policy that is named with --policy instead",
+	})
 }
 
 func (w *widening) structs(a, b reflect.Value, path string) {

@@ -66,8 +66,10 @@ func parse(file string, data []byte) (*node, Problems) {
 // emptyFile refuses a policy that says nothing, whichever way it says it: an
 // empty policy must never be read as "no restrictions".
 func emptyFile(file string) Problem {
-	return Problem{Pos: Pos{file, 1, 1}, What: "the policy is empty",
-		Hint: `a policy starts with "version: 1"; that alone means the strict base`}
+	return Problem{
+		Pos: Pos{file, 1, 1}, What: "the policy is empty",
+		Hint: `a policy starts with "version: 1"; that alone means the strict base`,
+	}
 }
 
 // converter turns yaml nodes into ours and refuses what policies may not use.
