@@ -37,8 +37,10 @@ func (w *world) curl(t *testing.T, host string, port int, args ...string) string
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := append([]string{"--disable", "--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--cacert", ca,
-		"--connect-to", fmt.Sprintf("%s:%d:127.0.0.1:%s", host, port, door), "--write-out", "\n%{http_version} %{http_code}"}, args...)
+	all := append([]string{
+		"--disable", "--silent", "--show-error", "--max-time", "20", "--noproxy", "*", "--cacert", ca,
+		"--connect-to", fmt.Sprintf("%s:%d:127.0.0.1:%s", host, port, door), "--write-out", "\n%{http_version} %{http_code}",
+	}, args...)
 	cmd := exec.Command(curl, all...)
 	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
 	out, err := cmd.CombinedOutput()

@@ -201,7 +201,8 @@ func TestDNSOverTCP(t *testing.T) {
 	c := w.open("8.8.8.8", 53, "")
 	defer func() { _ = c.Close() }()
 	q := dnsmessage.Message{Header: dnsmessage.Header{ID: 9}, Questions: []dnsmessage.Question{{
-		Name: dnsmessage.MustNewName("api.example.org."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
+		Name: dnsmessage.MustNewName("api.example.org."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET,
+	}}}
 	b, err := q.Pack()
 	if err != nil {
 		t.Fatal(err)

@@ -44,8 +44,10 @@ func (s *Server) judge(ctx context.Context, f *front, r *request) (*http.Request
 		s.record(e)
 		return nil, refused
 	}
-	e := audit.Event{Kind: audit.KindRequest, Verdict: audit.Allow, Host: f.host.String(), Port: f.port, Protocol: f.protocol(),
-		Method: r.method, Path: audit.Redact(out.URL.RequestURI()), Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason}
+	e := audit.Event{
+		Kind: audit.KindRequest, Verdict: audit.Allow, Host: f.host.String(), Port: f.port, Protocol: f.protocol(),
+		Method: r.method, Path: audit.Redact(out.URL.RequestURI()), Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason,
+	}
 	if !s.record(e) {
 		return nil, unrecorded(f.host)
 	}

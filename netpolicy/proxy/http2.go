@@ -177,8 +177,10 @@ func readHTTP2(r *http.Request) (*request, error) {
 	upgrade := len(r.Header["Upgrade"]) > 0
 	delete(r.Header, "Content-Length")
 	dropHopByHop(r.Header)
-	return &request{method: r.Method, target: h.target, authority: r.Host, header: r.Header, body: r.Body,
-		length: r.ContentLength, trailer: r.Trailer, upgrade: upgrade}, nil
+	return &request{
+		method: r.Method, target: h.target, authority: r.Host, header: r.Header, body: r.Body,
+		length: r.ContentLength, trailer: r.Trailer, upgrade: upgrade,
+	}, nil
 }
 
 // answerHTTP2 answers a stream in place of the server. The connection stays: a

@@ -111,8 +111,10 @@ func (r *refusal) header() http.Header {
 
 // event is the record of the refusal.
 func (r *refusal) event(kind audit.Kind, f *front) audit.Event {
-	e := audit.Event{Kind: kind, Verdict: audit.Deny, ID: r.ID, Host: r.Host, Port: f.port, Protocol: f.protocol(),
-		Status: r.status, Rule: r.Rule, Pos: r.pos, Reason: r.Reason}
+	e := audit.Event{
+		Kind: kind, Verdict: audit.Deny, ID: r.ID, Host: r.Host, Port: f.port, Protocol: f.protocol(),
+		Status: r.status, Rule: r.Rule, Pos: r.pos, Reason: r.Reason,
+	}
 	if e.Host == "" {
 		e.Host = f.host.String()
 	}

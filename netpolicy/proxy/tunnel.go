@@ -26,8 +26,10 @@ func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, p
 		return
 	}
 	defer stop()
-	if !s.record(audit.Event{Kind: audit.KindConnection, Verdict: audit.Allow, Host: c.host.String(), Port: c.port,
-		Addr: up.RemoteAddr().String(), Protocol: protocol, Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason}) {
+	if !s.record(audit.Event{
+		Kind: audit.KindConnection, Verdict: audit.Allow, Host: c.host.String(), Port: c.port,
+		Addr: up.RemoteAddr().String(), Protocol: protocol, Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason,
+	}) {
 		reset(c.Conn)
 		return
 	}
@@ -51,12 +53,16 @@ func (s *Server) tunnelFailed(c *capture, d netpolicy.Decision, protocol string,
 	var refused *refusedAddress
 	if errors.As(err, &refused) {
 		// The address itself is on record already.
-		s.drop(c, netpolicy.Decision{Rule: refused.decision.Rule, Pos: refused.decision.Pos,
-			Reason: "address " + refused.addr.String() + ": " + refused.decision.Reason}, protocol)
+		s.drop(c, netpolicy.Decision{
+			Rule: refused.decision.Rule, Pos: refused.decision.Pos,
+			Reason: "address " + refused.addr.String() + ": " + refused.decision.Reason,
+		}, protocol)
 		return
 	}
-	s.record(audit.Event{Kind: audit.KindUpstream, Host: c.host.String(), Port: c.port, Protocol: protocol,
-		Rule: d.Rule, Pos: d.Pos.String(), Reason: err.Error()})
+	s.record(audit.Event{
+		Kind: audit.KindUpstream, Host: c.host.String(), Port: c.port, Protocol: protocol,
+		Rule: d.Rule, Pos: d.Pos.String(), Reason: err.Error(),
+	})
 	reset(c.Conn)
 }
 

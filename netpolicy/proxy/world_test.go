@@ -51,9 +51,12 @@ type world struct {
 func testNetwork() policy.Network {
 	return policy.Network{
 		Rules: []policy.Rule{
-			{Name: "api", Host: "api.example.org", AllowSet: true, Allow: []policy.Match{
-				{Methods: []string{"GET", "POST", "HEAD", "PUT", "OPTIONS"}, Paths: []string{"/public/**", "/"}}},
-				Pos: policy.Pos{File: "p.yaml", Line: 3, Col: 5}},
+			{
+				Name: "api", Host: "api.example.org", AllowSet: true, Allow: []policy.Match{
+					{Methods: []string{"GET", "POST", "HEAD", "PUT", "OPTIONS"}, Paths: []string{"/public/**", "/"}},
+				},
+				Pos: policy.Pos{File: "p.yaml", Line: 3, Col: 5},
+			},
 			{Name: "passed", Host: "passed.example.org"},
 			{Name: "other", Host: "other.example.org", TLS: policy.TLSInspect},
 			{Name: "db", Host: "db.example.org", Protocol: policy.ProtocolTCP, Ports: []int{5432}},
@@ -81,9 +84,13 @@ func newWorld(t testing.TB, n policy.Network) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, auditFile: path, outside: outside, names: map[string][]netip.Addr{}, routes: map[string]string{}}
-	w.srv = &Server{Engine: engine, Audit: record, Authority: inside, Resolve: w.resolve, Dial: w.dial,
-		RootCAs: poolOf(t, outside), Limits: Limits{Sniff: 2 * time.Second, Refuse: 200 * time.Millisecond, Dial: 3 * time.Second,
-			Linger: 300 * time.Millisecond, Handshake: 3 * time.Second, Head: 2 * time.Second}}
+	w.srv = &Server{
+		Engine: engine, Audit: record, Authority: inside, Resolve: w.resolve, Dial: w.dial,
+		RootCAs: poolOf(t, outside), Limits: Limits{
+			Sniff: 2 * time.Second, Refuse: 200 * time.Millisecond, Dial: 3 * time.Second,
+			Linger: 300 * time.Millisecond, Handshake: 3 * time.Second, Head: 2 * time.Second,
+		},
+	}
 	t.Cleanup(func() {
 		_ = w.srv.Close()
 		_ = record.Close()
@@ -260,7 +267,8 @@ func (w *world) query(host string, typ dnsmessage.Type) dnsmessage.Message {
 	w.t.Helper()
 	w.srv.start()
 	q := dnsmessage.Message{Header: dnsmessage.Header{ID: 7, RecursionDesired: true}, Questions: []dnsmessage.Question{{
-		Name: dnsmessage.MustNewName(host + "."), Type: typ, Class: dnsmessage.ClassINET}}}
+		Name: dnsmessage.MustNewName(host + "."), Type: typ, Class: dnsmessage.ClassINET,
+	}}}
 	b, err := q.Pack()
 	if err != nil {
 		w.t.Fatal(err)
