@@ -49,10 +49,14 @@ func filterChecks(userNamespaces bool) []filterCheck {
 			c.emit(filterLoad, filterLow(0)) // clone(2) itself reads no more than the low half
 			c.branch(filterIfAny, refused, filterErrnoLabel(unix.EPERM), "tree")
 		}},
-		{call: "socket", says: "AF_UNIX; AF_INET and AF_INET6 with TCP or UDP; AF_NETLINK with NETLINK_ROUTE",
-			pass: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, emit: filterSocket},
-		{call: "socketpair", says: "AF_UNIX only",
-			pass: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, emit: filterSocketpair},
+		{
+			call: "socket", says: "AF_UNIX; AF_INET and AF_INET6 with TCP or UDP; AF_NETLINK with NETLINK_ROUTE",
+			pass: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, emit: filterSocket,
+		},
+		{
+			call: "socketpair", says: "AF_UNIX only",
+			pass: [6]uint64{unix.AF_UNIX, unix.SOCK_STREAM}, emit: filterSocketpair,
+		},
 		{call: "prctl", says: "any option except PR_SET_MM", emit: filterPrctl},
 		{call: "personality", says: "the default (0) and the query (0xffffffff) only", emit: filterPersonality},
 		{call: "unshare", says: words, emit: func(c *filterCode) {

@@ -45,14 +45,22 @@ func TestFilterSocketArguments(t *testing.T) {
 // simSocket is the allow-list of socket(2) once more, written as a list.
 func simSocket(family, typ, protocol uint64) string {
 	allowed := [][3]uint64{
-		{unix.AF_UNIX, unix.SOCK_STREAM, 0}, {unix.AF_UNIX, unix.SOCK_STREAM, 1},
-		{unix.AF_UNIX, unix.SOCK_DGRAM, 0}, {unix.AF_UNIX, unix.SOCK_DGRAM, 1},
-		{unix.AF_UNIX, unix.SOCK_SEQPACKET, 0}, {unix.AF_UNIX, unix.SOCK_SEQPACKET, 1},
-		{unix.AF_INET, unix.SOCK_STREAM, 0}, {unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
-		{unix.AF_INET, unix.SOCK_DGRAM, 0}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{unix.AF_INET6, unix.SOCK_STREAM, 0}, {unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
-		{unix.AF_INET6, unix.SOCK_DGRAM, 0}, {unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
-		{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE}, {unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_ROUTE},
+		{unix.AF_UNIX, unix.SOCK_STREAM, 0},
+		{unix.AF_UNIX, unix.SOCK_STREAM, 1},
+		{unix.AF_UNIX, unix.SOCK_DGRAM, 0},
+		{unix.AF_UNIX, unix.SOCK_DGRAM, 1},
+		{unix.AF_UNIX, unix.SOCK_SEQPACKET, 0},
+		{unix.AF_UNIX, unix.SOCK_SEQPACKET, 1},
+		{unix.AF_INET, unix.SOCK_STREAM, 0},
+		{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{unix.AF_INET, unix.SOCK_DGRAM, 0},
+		{unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{unix.AF_INET6, unix.SOCK_STREAM, 0},
+		{unix.AF_INET6, unix.SOCK_STREAM, unix.IPPROTO_TCP},
+		{unix.AF_INET6, unix.SOCK_DGRAM, 0},
+		{unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP},
+		{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE},
+		{unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_ROUTE},
 	}
 	switch {
 	case slices.Contains(allowed, [3]uint64{family, typ, protocol}):
@@ -116,8 +124,11 @@ func TestFilterArguments(t *testing.T) {
 		{"unshare user, opened by name", unshare, "unshare", []uint64{unix.CLONE_NEWUSER}, "EPERM"},
 		{"unshare high half", userns, "unshare", []uint64{unix.CLONE_NEWUSER | 1<<32}, "EPERM"},
 		{"unshare time", userns, "unshare", []uint64{unix.CLONE_NEWTIME}, "EPERM"},
-		{"Chromium's zygote", userns, "clone",
-			[]uint64{unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | uint64(unix.SIGCHLD)}, "allow"},
+		{
+			"Chromium's zygote", userns, "clone",
+			[]uint64{unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | uint64(unix.SIGCHLD)},
+			"allow",
+		},
 		{"Chromium's credentials", userns, "unshare", []uint64{unix.CLONE_NEWUSER}, "allow"},
 		{"Chromium's empty root", userns, "chroot", []uint64{0x1000}, "allow"},
 		{"setns with user namespaces", userns, "setns", []uint64{3, 0}, "EPERM"},

@@ -127,8 +127,11 @@ func filterProbes() []filterProbe {
 		{"ioctl TIOCSETD", unix.SYS_IOCTL, [6]uintptr{none, unix.TIOCSETD}, "EPERM"},
 		{"socket MPTCP", unix.SYS_SOCKET, [6]uintptr{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP}, "EPERM"},
 		{"socket netlink xfrm", unix.SYS_SOCKET, [6]uintptr{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_XFRM}, "EPERM"},
-		{"socket netlink uevent high bits", unix.SYS_SOCKET,
-			[6]uintptr{unix.AF_NETLINK | garbage, unix.SOCK_RAW | garbage, unix.NETLINK_KOBJECT_UEVENT | garbage}, "EPERM"},
+		{
+			"socket netlink uevent high bits", unix.SYS_SOCKET,
+			[6]uintptr{unix.AF_NETLINK | garbage, unix.SOCK_RAW | garbage, unix.NETLINK_KOBJECT_UEVENT | garbage},
+			"EPERM",
+		},
 		{"socketpair inet", unix.SYS_SOCKETPAIR, [6]uintptr{unix.AF_INET, unix.SOCK_STREAM}, "EAFNOSUPPORT"},
 		{"setsockopt TCP_ULP", unix.SYS_SETSOCKOPT, [6]uintptr{none, unix.SOL_TCP, unix.TCP_ULP}, "ENOPROTOOPT"},
 	}

@@ -163,18 +163,36 @@ func TestFilterProblems(t *testing.T) {
 		want, hint string
 		compiles   bool
 	}{
-		{"unknown call", FilterSpec{Allow: filterTestNames("keyctrl")},
-			`p.yaml:1:3: syscalls.allow[0]: unknown system call "keyctrl"`, `did you mean "keyctl"?`, false},
-		{"unknown set", FilterSpec{Deny: filterTestNames("@networks")},
-			`p.yaml:1:3: syscalls.deny[0]: unknown set of system calls "@networks"`, `did you mean "@network"?`, false},
-		{"nothing near", FilterSpec{Allow: filterTestNames("frobnicate_the_kernel")},
-			`p.yaml:1:3: syscalls.allow[0]: unknown system call "frobnicate_the_kernel"`, "", false},
-		{"empty", FilterSpec{Allow: filterTestNames("")},
-			`p.yaml:1:3: syscalls.allow[0]: unknown system call ""`, "", false},
-		{"clone3", FilterSpec{Allow: filterTestNames("clone3")},
-			`p.yaml:1:3: syscalls.allow[0]: "clone3" cannot be allowed: its flags lie in memory, where no filter can check them; every libc falls back to clone on ENOSYS`, "", false},
-		{"essential call", FilterSpec{Deny: filterTestNames("@process")},
-			`p.yaml:1:3: syscalls.deny[0]: refusing "execve" means that no command can start`, "", true},
+		{
+			"unknown call",
+			FilterSpec{Allow: filterTestNames("keyctrl")},
+			`p.yaml:1:3: syscalls.allow[0]: unknown system call "keyctrl"`, `did you mean "keyctl"?`, false,
+		},
+		{
+			"unknown set",
+			FilterSpec{Deny: filterTestNames("@networks")},
+			`p.yaml:1:3: syscalls.deny[0]: unknown set of system calls "@networks"`, `did you mean "@network"?`, false,
+		},
+		{
+			"nothing near",
+			FilterSpec{Allow: filterTestNames("frobnicate_the_kernel")},
+			`p.yaml:1:3: syscalls.allow[0]: unknown system call "frobnicate_the_kernel"`, "", false,
+		},
+		{
+			"empty",
+			FilterSpec{Allow: filterTestNames("")},
+			`p.yaml:1:3: syscalls.allow[0]: unknown system call ""`, "", false,
+		},
+		{
+			"clone3",
+			FilterSpec{Allow: filterTestNames("clone3")},
+			`p.yaml:1:3: syscalls.allow[0]: "clone3" cannot be allowed: its flags lie in memory, where no filter can check them; every libc falls back to clone on ENOSYS`, "", false,
+		},
+		{
+			"essential call",
+			FilterSpec{Deny: filterTestNames("@process")},
+			`p.yaml:1:3: syscalls.deny[0]: refusing "execve" means that no command can start`, "", true,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

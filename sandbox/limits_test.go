@@ -84,8 +84,10 @@ func TestPlanLimitsMechanism(t *testing.T) {
 		},
 		{
 			name: "lower hard limit of the caller",
-			facts: LimitFacts{Cgroup: LayoutNone, NprocPerUserns: true,
-				Hard: map[int]uint64{unix.RLIMIT_NOFILE: 100, unix.RLIMIT_FSIZE: math.MaxUint64}},
+			facts: LimitFacts{
+				Cgroup: LayoutNone, NprocPerUserns: true,
+				Hard: map[int]uint64{unix.RLIMIT_NOFILE: 100, unix.RLIMIT_FSIZE: math.MaxUint64},
+			},
 			want:  map[string]string{"open_files": "RLIMIT_NOFILE (the caller's own 100) of each process"},
 			lacks: policy.LayerCPU,
 		},

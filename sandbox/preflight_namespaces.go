@@ -55,22 +55,38 @@ var namespaceSteps = []struct {
 	step string
 	Finding
 }{
-	{probeClone, Finding{Feature: "user namespace", NeededBy: "every namespace and the private root",
-		Needed: "clone(2) of user, mount, pid, network, ipc and uts namespaces", Layer: policy.LayerNamespaces}},
-	{probeMap, Finding{Feature: "id map", NeededBy: "your own user id inside",
-		Needed: "writing uid_map and gid_map of the new namespace", Layer: policy.LayerNamespaces}},
-	{probeLoopback, Finding{Feature: "loopback inside", NeededBy: "the proxy's doors",
-		Needed: "CAP_NET_ADMIN in the new namespace", Layer: policy.LayerNamespaces}},
-	{probeTproxy, Finding{Feature: "nf_tables TPROXY", NeededBy: "capture of every TCP port",
-		Needed: "nf_tables with nft_tproxy", Layer: policy.LayerCapture}},
-	{probeMount, Finding{Feature: "mounts inside", NeededBy: "the private root",
-		Needed: "CAP_SYS_ADMIN in the new namespace", Layer: policy.LayerNamespaces}},
-	{probeProc, Finding{Feature: "fresh /proc", NeededBy: "hiding other processes",
-		Needed: "mounting proc in the new pid namespace", Layer: policy.LayerProc}},
-	{probeNested, Finding{Feature: "nested user namespace", NeededBy: "init outside the agent's reach; the limit of tasks",
-		Needed: "a user namespace inside the first", Layer: policy.LayerNamespaces}},
-	{probeOverlay, Finding{Feature: "overlay", NeededBy: "nothing yet (reviewed workspaces)",
-		Needed: "mounting overlay in the new namespace", Info: true}},
+	{probeClone, Finding{
+		Feature: "user namespace", NeededBy: "every namespace and the private root",
+		Needed: "clone(2) of user, mount, pid, network, ipc and uts namespaces", Layer: policy.LayerNamespaces,
+	}},
+	{probeMap, Finding{
+		Feature: "id map", NeededBy: "your own user id inside",
+		Needed: "writing uid_map and gid_map of the new namespace", Layer: policy.LayerNamespaces,
+	}},
+	{probeLoopback, Finding{
+		Feature: "loopback inside", NeededBy: "the proxy's doors",
+		Needed: "CAP_NET_ADMIN in the new namespace", Layer: policy.LayerNamespaces,
+	}},
+	{probeTproxy, Finding{
+		Feature: "nf_tables TPROXY", NeededBy: "capture of every TCP port",
+		Needed: "nf_tables with nft_tproxy", Layer: policy.LayerCapture,
+	}},
+	{probeMount, Finding{
+		Feature: "mounts inside", NeededBy: "the private root",
+		Needed: "CAP_SYS_ADMIN in the new namespace", Layer: policy.LayerNamespaces,
+	}},
+	{probeProc, Finding{
+		Feature: "fresh /proc", NeededBy: "hiding other processes",
+		Needed: "mounting proc in the new pid namespace", Layer: policy.LayerProc,
+	}},
+	{probeNested, Finding{
+		Feature: "nested user namespace", NeededBy: "init outside the agent's reach; the limit of tasks",
+		Needed: "a user namespace inside the first", Layer: policy.LayerNamespaces,
+	}},
+	{probeOverlay, Finding{
+		Feature: "overlay", NeededBy: "nothing yet (reviewed workspaces)",
+		Needed: "mounting overlay in the new namespace", Info: true,
+	}},
 }
 
 // namespaceFindings turns the results of the steps into findings. A step

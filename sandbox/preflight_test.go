@@ -79,15 +79,32 @@ func TestNamespaceFindings(t *testing.T) {
 		feature string // the first that is missing
 		remedy  string
 	}{
-		{"AppArmor refuses the maps", []probeResult{{Step: probeClone}, refused(probeMap, unix.EACCES)},
-			machine{apparmor: true}, "id map", "AppArmor profile"},
-		{"AppArmor refuses loopback", []probeResult{{Step: probeClone}, {Step: probeMap}, refused(probeLoopback, unix.EPERM)},
-			machine{apparmor: true}, "loopback inside", "AppArmor profile"},
-		{"default filter of docker", []probeResult{refused(probeClone, unix.EPERM)},
-			machine{container: "docker"}, "user namespace", "seccomp profile"},
+		{
+			"AppArmor refuses the maps",
+			[]probeResult{{Step: probeClone}, refused(probeMap, unix.EACCES)},
+			machine{apparmor: true},
+			"id map", "AppArmor profile",
+		},
+		{
+			"AppArmor refuses loopback",
+			[]probeResult{{Step: probeClone}, {Step: probeMap}, refused(probeLoopback, unix.EPERM)},
+			machine{apparmor: true},
+			"loopback inside", "AppArmor profile",
+		},
+		{
+			"default filter of docker",
+			[]probeResult{refused(probeClone, unix.EPERM)},
+			machine{container: "docker"},
+			"user namespace", "seccomp profile",
+		},
 		{"no user namespaces", []probeResult{refused(probeClone, unix.ENOSPC)}, machine{}, "user namespace", "max_user_namespaces"},
-		{"masked proc", []probeResult{{Step: probeClone}, {Step: probeMap}, {Step: probeLoopback}, {Step: probeMount},
-			refused(probeProc, unix.EPERM)}, machine{container: "docker"}, "fresh /proc", "procMount"},
+		{"masked proc", []probeResult{
+			{Step: probeClone},
+			{Step: probeMap},
+			{Step: probeLoopback},
+			{Step: probeMount},
+			refused(probeProc, unix.EPERM),
+		}, machine{container: "docker"}, "fresh /proc", "procMount"},
 		{"old kernel", []probeResult{refused(probeClone, unix.EINVAL)}, machine{}, "user namespace", "CONFIG_USER_NS"},
 	}
 	for _, c := range cases {

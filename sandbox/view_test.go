@@ -54,8 +54,11 @@ func TestProtect(t *testing.T) {
 		{"absent", "real/ws", ".envrc", nil, []string{"real/ws/.envrc"}},
 		{"absent below an absent directory", "real/ws", ".vscode/tasks.json", nil, []string{"real/ws/.vscode"}},
 		{"absent below a directory", "real/ws", "a/b/x/y", []string{"pin real/ws/a", "pin real/ws/a/b"}, []string{"real/ws/a/b/x"}},
-		{"each link of a chain", "real/ws", "one", []string{"pin real/ws/a", "pin real/ws/a/b", "protect real/ws/a/b/deep"},
-			[]string{"real/ws/a/b/deep", "real/ws/a/three", "real/ws/one", "real/ws/two"}},
+		{
+			"each link of a chain", "real/ws", "one",
+			[]string{"pin real/ws/a", "pin real/ws/a/b", "protect real/ws/a/b/deep"},
+			[]string{"real/ws/a/b/deep", "real/ws/a/three", "real/ws/one", "real/ws/two"},
+		},
 		{"a link out of the workspace", "real/ws", "tree/hooks", nil, []string{"real/ws/tree"}},
 		{"a loop", "real/ws", "loop", nil, []string{"real/ws/loop"}},
 		{"absent, the workspace named through a link", "ws", ".envrc", nil, []string{"real/ws/.envrc"}},
