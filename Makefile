@@ -23,7 +23,7 @@ GOLANGCI := golangci-lint
 
 export CGO_ENABLED := 1
 
-.PHONY: help deps build demo demo-hermes test check lint vet generate current bench fuzz install uninstall clean
+.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench fuzz install uninstall clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ check: lint vet current ## lint, vet, and see that generated files are current
 
 lint: ## golangci-lint with the rules of .golangci.yml
 	$(GOLANGCI) run ./...
+
+fmt: ## format the Go files as lint wants them
+	$(GOLANGCI) fmt ./...
 
 vet: ## go vet
 	$(GO) vet -tags '$(TAGS)' ./...
