@@ -147,6 +147,9 @@ func (c *compiler) environment() error {
 	return nil
 }
 
+// defaultInodes bounds the files of each private tmpfs.
+const defaultInodes = 1_000_000
+
 func (c *compiler) runtimeDir() string { return fmt.Sprintf("/run/user/%d", c.plan.Uid) }
 
 // places makes the private directories.
@@ -154,7 +157,7 @@ func (c *compiler) places() error {
 	f := c.p.Filesystem
 	inodes := f.Inodes
 	if inodes <= 0 {
-		inodes = 1_000_000
+		inodes = defaultInodes
 	}
 	size := func(s policy.Size, def int64) int64 {
 		if s > 0 {
@@ -387,7 +390,7 @@ func (c *compiler) limits() error {
 
 func (c *compiler) finish() error {
 	c.plan.Env = c.env.list()
-	c.plan.View = c.v.entries()
+	c.plan.View = append(c.v.entries(), systemEntries(c.plan, c.h.Uid == 0)...)
 	c.plan.Guard = c.v.guarded()
 	c.plan.Grants = append(c.plan.Grants, c.v.grants()...)
 	c.plan.Grants = append(c.plan.Grants,

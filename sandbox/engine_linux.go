@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"os"
 
-	devices "github.com/opencontainers/cgroups/devices/config"
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	// The C constructor that enters the namespaces before the Go runtime starts.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
-	"github.com/opencontainers/runc/libcontainer/specconv"
 	"golang.org/x/sys/unix"
 )
 
@@ -60,8 +58,8 @@ func (c *container) destroy() error {
 	return c.c.Destroy()
 }
 
-// containerConfig leaves to libcontainer the namespaces, the id maps, /proc,
-// /dev, the masked paths, the pivot, the cgroup and the capabilities of init.
+// containerConfig leaves to libcontainer the namespaces, the id maps, the pivot,
+// the cgroup, the session keyring and the capabilities of init.
 // Seccomp stays nil: it would be loaded before Landlock.
 func containerConfig(id, root string, p Plan) *configs.Config {
 	// Init needs three capabilities until the agent runs: to map the agent's
@@ -83,61 +81,9 @@ func containerConfig(id, root string, p Plan) *configs.Config {
 		Cgroups:         p.Limits.Cgroup(id),
 		RootlessEUID:    os.Geteuid() != 0,
 		RootlessCgroups: os.Geteuid() != 0,
-		Mounts:          systemMounts(p),
-		Devices:         standardDevices(),
-		MaskPaths:       maskedPaths(os.Geteuid() == 0),
-		ReadonlyPaths:   readonlyPaths(os.Geteuid() == 0, p),
+		// /dev is made already; a bind onto it tells libcontainer to leave it alone.
+		Mounts: []*configs.Mount{{
+			Source: root + "/dev", Destination: "/dev", Device: "bind", Flags: unix.MS_BIND | unix.MS_REC,
+		}},
 	}
-}
-
-// maskedPaths are the entries of /proc that tell of the host. What only host
-// user 0 can open is covered when we are that user; each cover costs a mount.
-func maskedPaths(hostRoot bool) []string {
-	paths := []string{"/proc/keys", "/proc/key-users", "/proc/kallsyms", "/proc/modules", "/proc/config.gz"}
-	if !hostRoot {
-		return paths
-	}
-	return append(paths, "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/latency_stats", "/proc/timer_list",
-		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/kpagecount", "/proc/kpageflags", "/proc/sysrq-trigger")
-}
-
-// readonlyPaths are what the owner could write: host user 0 owns all of it, and
-// an ordinary user the settings of the sandbox's own namespaces. The device
-// nodes are the host's own inodes: a read-only mount lets them be written to and
-// keeps their owner from a chmod(2) that the host would see.
-func readonlyPaths(hostRoot bool, p Plan) []string {
-	if !hostRoot {
-		return append([]string{"/proc/sys"}, p.Devices...)
-	}
-	paths := append([]string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}, p.Devices...)
-	for _, d := range standardDevices() {
-		paths = append(paths, d.Path)
-	}
-	return paths
-}
-
-// systemMounts are the file systems that are the sandbox's own instances.
-func systemMounts(p Plan) []*configs.Mount {
-	const plain = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	ms := []*configs.Mount{
-		{Source: "proc", Destination: "/proc", Device: "proc", Flags: plain},
-		{Source: "tmpfs", Destination: "/dev", Device: "tmpfs", Flags: unix.MS_NOSUID | unix.MS_NOEXEC | unix.MS_RDONLY, Data: "mode=755,size=64k"},
-		{Source: "devpts", Destination: "/dev/pts", Device: "devpts", Flags: unix.MS_NOSUID | unix.MS_NOEXEC, Data: "newinstance,ptmxmode=0666,mode=0620"},
-		{Source: "shm", Destination: "/dev/shm", Device: "tmpfs", Flags: plain, Data: fmt.Sprintf("mode=1777,size=%d", p.ShmSize)},
-		{Source: "mqueue", Destination: "/dev/mqueue", Device: "mqueue", Flags: plain},
-	}
-	for _, d := range p.Devices {
-		ms = append(ms, &configs.Mount{Source: d, Destination: d, Device: "bind", Flags: unix.MS_BIND | unix.MS_NOSUID | unix.MS_NOEXEC})
-	}
-	return ms
-}
-
-// standardDevices leaves out the wildcard entries, which are cgroup rules only.
-func standardDevices() (list []*devices.Device) {
-	for _, d := range specconv.AllowedDevices {
-		if d.Path != "" && d.Path != "/dev/ptmx" {
-			list = append(list, d)
-		}
-	}
-	return list
 }

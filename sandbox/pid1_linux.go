@@ -149,11 +149,22 @@ func dropEverything() error {
 	return nil
 }
 
+// streams are what the agent gets as its standard streams: the terminal, what
+// the caller passed, and for the host's /dev/null the sandbox's own, which can
+// be opened again by name.
 func (p *pidOne) streams() [3]int {
 	fds := [3]int{0, 1, 2}
 	for i := range fds {
 		if p.s.Slave[i] {
 			fds[i] = p.slave
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Fstat(i, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != standardNumbers["null"] {
+			continue
+		}
+		if own, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+			fds[i] = own
 		}
 	}
 	return fds

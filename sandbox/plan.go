@@ -25,6 +25,12 @@ const (
 	KindMask    EntryKind = "mask"    // an empty, unreadable cover over an existing entry
 	KindProtect EntryKind = "protect" // a read-only cover of the entry by itself
 	KindPin     EntryKind = "pin"     // the directory bound onto itself, so that it cannot be renamed
+	KindProc    EntryKind = "proc"    // a fresh /proc of the sandbox's pid namespace
+	KindDev     EntryKind = "dev"     // the tmpfs of /dev
+	KindPts     EntryKind = "pts"     // a devpts instance of its own
+	KindMqueue  EntryKind = "mqueue"  // POSIX message queues of its own
+	KindNode    EntryKind = "node"    // the device node Source
+	KindSeal    EntryKind = "seal"    // the mount at Target becomes read-only, those below it do not
 	KindAlias   EntryKind = "alias"   // Source, a path inside, bound read-only over Target
 )
 

@@ -17,7 +17,7 @@ import (
 type rootBuilder struct {
 	root  string
 	fd    int
-	own   map[uint64]bool // devices of the plan's own tmpfs, the root's first
+	own   map[uint64]bool // mounts in which mount points may be made: our tmpfs, a home of ours
 	blank [2]int          // an empty file and an empty directory to cover with
 	blob  func(Blob) ([]byte, error)
 }
@@ -50,14 +50,20 @@ func buildRoot(root string, entries []Entry, blob func(Blob) ([]byte, error)) er
 	return b.dropBlanks()
 }
 
-// remember notes the device of a tmpfs that is the plan's own.
+// remember notes a mount that is the plan's own.
 func (b *rootBuilder) remember(fd int) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	id, err := mountID(fd)
+	if err != nil {
 		return fmt.Errorf("stat private root: %w", err)
 	}
-	b.own[st.Dev] = true
+	b.own[id] = true
 	return nil
+}
+
+func mountID(fd int) (uint64, error) {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st)
+	return st.Mnt_id, err
 }
 
 func (b *rootBuilder) add(e Entry) error {
@@ -80,6 +86,8 @@ func (b *rootBuilder) add(e Entry) error {
 		return b.cover(e, 0)
 	case KindAlias:
 		return b.alias(e)
+	case KindProc, KindDev, KindPts, KindMqueue, KindNode, KindSeal:
+		return b.system(e)
 	}
 	return fmt.Errorf("BUG: unknown kind")
 }
@@ -139,11 +147,11 @@ func (b *rootBuilder) step(dir int, name string) (int, error) {
 
 // mayCreate refuses to make anything in a directory that lies on the host.
 func (b *rootBuilder) mayCreate(dir int) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(dir, &st); err != nil {
+	id, err := mountID(dir)
+	if err != nil {
 		return err
 	}
-	if !b.own[st.Dev] {
+	if !b.own[id] {
 		return fmt.Errorf("the mount point does not exist on the host: %w", unix.ENOENT)
 	}
 	return nil
@@ -214,7 +222,15 @@ func (b *rootBuilder) bind(e Entry) error {
 		return err
 	}
 	defer unix.Close(dst)
-	return attach(src, dst, e.flags())
+	if err := attach(src, dst, e.flags()); err != nil || !e.isHome() {
+		return err
+	}
+	top, err := b.open(e.Target, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	return b.remember(top)
 }
 
 func (e Entry) flags() uint64 {
