@@ -116,7 +116,16 @@ func SweepRunDir(path string) {
 		return
 	}
 	defer f.Close()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-		os.RemoveAll(path)
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
 	}
+	// Entry by entry: RemoveAll reads the directory above, which the proxy may not.
+	entries, err := f.ReadDir(-1)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		_ = removeTree(filepath.Join(path, e.Name()))
+	}
+	_ = os.Remove(path)
 }

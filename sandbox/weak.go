@@ -155,6 +155,9 @@ func (c *compiler) refuseHole(path, rule string, pos policy.Pos) error {
 // listUnheld names the rules that only mounts or the guard could hold.
 func (c *compiler) listUnheld() {
 	add := func(path, rule string, pos policy.Pos) {
+		if slices.ContainsFunc(c.plan.Weak.NotHeld, func(n Note) bool { return n.Path == path }) {
+			return
+		}
 		c.plan.Weak.NotHeld = append(c.plan.Weak.NotHeld, Note{"protect", path, notHeld + " (Landlock cannot except an entry from a writable tree)", rule, pos})
 	}
 	for _, p := range c.v.protect {

@@ -36,13 +36,11 @@ func runKeeper() {
 	}
 	debug.SetGCPercent(-1)
 	k := &keeper{pidOne: pidOne{c: OpenChannel(fdControl), slave: -1, ptmx: "/dev/ptmx"}}
-	if err := k.run(); err != nil {
+	err := k.run()
+	if err != nil {
 		_ = reportFailure(k.c, err)
-		k.endTree()
-		os.Exit(exitFailed)
 	}
-	k.endTree()
-	os.Exit(0)
+	k.leave(err != nil)
 }
 
 func (k *keeper) run() (err error) {
@@ -221,8 +219,7 @@ func (k *keeper) attend() {
 	for {
 		m, err := k.c.receive()
 		if err != nil {
-			k.endTree()
-			os.Exit(exitFailed)
+			k.leave(true)
 		}
 		if m.Op == opSignal {
 			k.signal(unix.Signal(m.Signal), m.Group)
@@ -231,5 +228,17 @@ func (k *keeper) attend() {
 	}
 }
 
-// endTree ends everything that the command left behind.
-func (k *keeper) endTree() { k.end.Do(func() { endDescendants(os.Getpid(), nil) }) }
+// leave ends everything that the command left behind. When the launcher was
+// killed nobody else may be left to remove what was made since.
+func (k *keeper) leave(failed bool) {
+	k.end.Do(func() {
+		endDescendants(os.Getpid(), nil)
+		if w := k.s.Plan.Weak; w != nil {
+			SweepRunDir(w.Run)
+		}
+	})
+	if failed {
+		os.Exit(exitFailed)
+	}
+	os.Exit(0)
+}

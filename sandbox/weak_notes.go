@@ -56,6 +56,18 @@ func (p Plan) weakNetworkWords() string {
 	return "no UDP; TCP only to the number of the proxy's port, at whatever address, so a server outside that listens on it is reached unjudged"
 }
 
+// NetworkNote says what keeps everything else out in the weaker tier, and how
+// far; "" in the full one.
+func (p Plan) NetworkNote() string {
+	switch {
+	case p.Weak == nil:
+		return ""
+	case p.Weak.Network:
+		return "by Landlock and the filter; " + p.weakNetworkWords()
+	}
+	return "the filter lets no internet socket be made, for allowed hosts neither"
+}
+
 // weakLayers says of each layer what it is in this tier.
 func (p Plan) weakLayers(out []LayerState) []LayerState {
 	for i, l := range out {
@@ -81,7 +93,7 @@ func (p Plan) weakLayers(out []LayerState) []LayerState {
 
 // landlockAlone is the mechanism of a tree that no mount holds.
 func (e Entry) landlockAlone() string {
-	if !e.Exec && e.Dir {
+	if !e.Exec && e.Dir && e.Source != "/proc" {
 		return "Landlock (execve only: a loader can still map its files)"
 	}
 	return "Landlock"

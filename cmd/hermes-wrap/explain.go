@@ -116,5 +116,8 @@ func networkLines(p prepared) (out []string) {
 	for _, d := range p.policy.Network.Deny {
 		out = append(out, fmt.Sprintf("deny   %s (proxy; %s)", d.Host, d.Pos))
 	}
+	if s := p.plan.NetworkNote(); s != "" {
+		return append(out, "deny   everything else: "+s)
+	}
 	return append(out, "deny   everything else: the network namespace has only lo, and all of it leads to the proxy")
 }

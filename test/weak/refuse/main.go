@@ -1,0 +1,51 @@
+// Command refuse runs a command where user namespaces are refused as in a
+// container with the usual default filter: clone(2) and unshare(2) with a
+// namespace, mount(2) and setns(2) give EPERM, clone3(2) gives ENOSYS.
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+
+func main() {
+	runtime.LockOSThread()
+	if err := load(); err != nil {
+		fmt.Fprintln(os.Stderr, "refuse:", err)
+		os.Exit(99)
+	}
+	err := unix.Exec(os.Args[1], os.Args[1:], os.Environ())
+	fmt.Fprintln(os.Stderr, "refuse:", err)
+	os.Exit(99)
+}
+
+func load() error {
+	const load, equal, any, ret = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ, unix.BPF_JMP | unix.BPF_JSET, unix.BPF_RET
+	refuse := func(no unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(no) }
+	prog := []unix.SockFilter{
+		{Code: load, K: 0},
+		{Code: equal, K: unix.SYS_CLONE, Jt: 5},
+		{Code: equal, K: unix.SYS_UNSHARE, Jt: 4},
+		{Code: equal, K: unix.SYS_MOUNT, Jt: 6},
+		{Code: equal, K: unix.SYS_SETNS, Jt: 5},
+		{Code: equal, K: unix.SYS_CLONE3, Jt: 5},
+		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
+		{Code: load, K: 16},
+		{Code: any, K: namespaces, Jt: 1},
+		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
+		{Code: ret, K: refuse(unix.EPERM)},
+		{Code: ret, K: refuse(unix.ENOSYS)},
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	p := unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&p)), 0, 0)
+}
