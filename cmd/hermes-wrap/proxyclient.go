@@ -11,18 +11,28 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
-// proxyClient is the launcher's end of the proxy.
+// proxyClient is the launcher's end of the proxy. The process is started beside
+// the container, so its own start costs no time; whoever needs it waits.
 type proxyClient struct {
-	c      *sandbox.Channel
-	events chan error
-	once   sync.Once
-	ca     []byte
-	err    error
+	events  chan error
+	started chan struct{} // closed when c or err is set
+	c       *sandbox.Channel
+	err     error
+	once    sync.Once
+	ca      []byte
 }
 
-// startProxy starts the process and hands it the policy; it returns at once,
-// while the proxy gets ready.
-func startProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*proxyClient, error) {
+// startProxy starts the process and hands it the policy; it returns at once.
+func startProxy(p policy.Policy, setup proxySetup, log *audit.Log) *proxyClient {
+	px := &proxyClient{events: make(chan error, 1), started: make(chan struct{})}
+	go func() {
+		defer close(px.started)
+		px.c, px.err = openProxy(p, setup, log)
+	}()
+	return px
+}
+
+func openProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*sandbox.Channel, error) {
 	ours, theirs, err := sandbox.NewChannelPair()
 	if err != nil {
 		return nil, err
@@ -42,7 +52,7 @@ func startProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*proxyClient
 		ours.Close()
 		return nil, fmt.Errorf("start the proxy: %w", err)
 	}
-	return &proxyClient{c: ours, events: make(chan error, 1)}, nil
+	return ours, nil
 }
 
 // proxyReads is all of the file system that the proxy may open.
@@ -61,6 +71,9 @@ func proxyReads(p policy.Policy) []string {
 // hello waits until the proxy has read its policy, and gives its certificate.
 func (p *proxyClient) hello() ([]byte, error) {
 	p.once.Do(func() {
+		if <-p.started; p.err != nil {
+			return
+		}
 		var h proxyHello
 		if _, err := p.c.Receive(&h); err != nil {
 			p.err = fmt.Errorf("the proxy ended before it was ready: %w", err)
@@ -107,4 +120,8 @@ func (p *proxyClient) watch() {
 	p.events <- errors.New(e.Fatal)
 }
 
-func (p *proxyClient) close() { _ = p.c.Close() }
+func (p *proxyClient) close() {
+	if <-p.started; p.c != nil {
+		_ = p.c.Close()
+	}
+}

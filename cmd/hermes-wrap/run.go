@@ -94,13 +94,10 @@ func (l *launch) start() (int, error) {
 		return 0, err
 	}
 	token := explicitToken(l.prep.plan)
-	px, err := startProxy(p, proxySetup{
+	px := startProxy(p, proxySetup{
 		Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
 		Token: token,
 	}, l.log)
-	if err != nil {
-		return 0, err
-	}
 	defer px.close()
 	l.announce()
 	if err := l.record(); err != nil {
