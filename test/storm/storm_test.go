@@ -1,0 +1,191 @@
+package storm
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hermes-wrap/hermes-wrap/test/wraptest"
+)
+
+// TestInARow launches one after the other: nothing grows.
+func TestInARow(t *testing.T) {
+	g := newGround(t)
+	failed := 0
+	for i := range scaled(1000) {
+		r := wraptest.Run(t, g.Wrap(g.dir, "strict", "true"), time.Minute)
+		if r.Exit != 0 || r.Err != "" {
+			t.Errorf("launch %d: got exit %d and %q, want 0 and nothing", i, r.Exit, r.Err)
+			failed++
+		}
+		if failed == 5 {
+			break
+		}
+	}
+	g.clean(t, "after all")
+}
+
+// TestAtOnce starts many at the same moment: all run, and nothing is left.
+func TestAtOnce(t *testing.T) {
+	g := newGround(t)
+	cmds := make([]*exec.Cmd, scaled(50))
+	errs := make([]bytes.Buffer, len(cmds))
+	for i := range cmds {
+		cmds[i] = g.Wrap(g.dir, "strict", "true")
+		cmds[i].Stderr = &errs[i]
+		if err := cmds[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, cmd := range cmds {
+		if code := wraptest.Exit(t, cmd.Wait()); code != 0 {
+			t.Errorf("launch %d: got exit %d, want 0\n%s", i, code, errs[i].String())
+		}
+	}
+	g.clean(t, "after all")
+}
+
+// victims are the parts of one run that are killed.
+var victims = []string{"launcher", "proxy", "init"}
+
+// TestKilled kills a part of the run at a random moment of the launch or of the
+// run: within a second nothing is left, and the exit code says that it failed.
+func TestKilled(t *testing.T) {
+	g := newGround(t)
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewSource(seed)) // #nosec: not a secret
+	span := g.span(t)
+	hit := map[string]int{}
+	for i := range scaled(200) {
+		if t.Failed() {
+			break
+		}
+		victim := victims[i%len(victims)]
+		delay := time.Duration(r.Int63n(int64(span)))
+		if g.killOne(t, victim, delay) {
+			hit[victim]++
+		}
+	}
+	t.Logf("killed in time: %v, delays up to %v", hit, span)
+	for _, v := range victims {
+		if scaled(200) >= 100 && hit[v] < scaled(200)/12 {
+			t.Errorf("%s: got %d kills, want at least %d", v, hit[v], scaled(200)/12)
+		}
+	}
+}
+
+// job leaves a process of another session behind, clears nothing up, and says
+// when it has come to its end.
+const job = `setsid sh -c 'while :; do :; done' & read line < /dev/zero & i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; kill %2; echo > done`
+
+// span is how long one run takes here and now.
+func (g ground) span(t *testing.T) time.Duration {
+	t.Helper()
+	began := time.Now()
+	if r := wraptest.Run(t, g.Wrap(g.dir, "strict", "sh", "-c", job), time.Minute); r.Exit != 0 {
+		t.Fatalf("run: got exit %d, want 0\n%s", r.Exit, r.Err)
+	}
+	g.finished()
+	return time.Since(began)
+}
+
+// finished tells whether the job came to its end, and forgets it.
+func (g ground) finished() bool {
+	return os.Remove(filepath.Join(g.dir, "done")) == nil
+}
+
+func (g ground) killOne(t *testing.T, victim string, delay time.Duration) (killed bool) {
+	t.Helper()
+	var errs bytes.Buffer
+	cmd := g.Wrap(g.dir, "strict", "sh", "-c", job)
+	cmd.Stderr = &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	over := false
+	select {
+	case <-time.After(delay):
+	case err = <-ended:
+		over = true
+	}
+	for !over && !killed {
+		if pid := find(cmd.Process.Pid, victim); pid > 0 && unix.Kill(pid, unix.SIGKILL) == nil {
+			killed = true
+			break
+		}
+		select {
+		case err = <-ended:
+			over = true
+		default:
+		}
+	}
+	when := fmt.Sprintf("%s killed after %v", victim, delay)
+	if !over {
+		select {
+		case err = <-ended:
+		case <-time.After(20 * time.Second):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			err = <-ended
+			t.Errorf("%s: the launcher did not end\n%s", when, errs.String())
+		}
+	}
+	code, finished := wraptest.Exit(t, err), g.finished()
+	if killed && code == 0 && !finished {
+		t.Errorf("%s: got exit 0, want a failure\n%s", when, errs.String())
+	}
+	if !killed && code != 0 {
+		t.Errorf("nothing killed: got exit %d, want 0\n%s", code, errs.String())
+	}
+	g.clean(t, when)
+	if !finished && g.finished() {
+		t.Errorf("%s: the command went on", when)
+	}
+	return killed
+}
+
+// find gives the pid of a part of the run, 0 while there is none.
+func find(launcher int, victim string) int {
+	if victim == "launcher" {
+		return launcher
+	}
+	for _, p := range descendants() {
+		switch victim {
+		case "proxy":
+			args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
+			if strings.HasPrefix(string(args), "hermes-wrap: proxy") {
+				return p.pid
+			}
+		case "init":
+			if p.state != "Z" && isInit(p.pid) {
+				return p.pid
+			}
+		}
+	}
+	return 0
+}
+
+// isInit tells whether a process is PID 1 of a namespace of its own.
+func isInit(pid int) bool {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			f := strings.Fields(rest)
+			return len(f) > 1 && slices.Index(f, "1") == len(f)-1
+		}
+	}
+	return false
+}
