@@ -20,8 +20,9 @@ type RunDir struct {
 	lock *os.File
 }
 
-// NewRunDir makes the directory below base, which it creates with mode 0700.
-// A base that belongs to somebody else is refused.
+// NewRunDir names a directory below base, which it creates with mode 0700. A
+// base that belongs to somebody else is refused. Make makes the directory: late,
+// since until the proxy runs nobody but a later launch sweeps it.
 func NewRunDir(base string) (*RunDir, error) {
 	if err := ownDirectory(base); err != nil {
 		return nil, err
@@ -31,9 +32,13 @@ func NewRunDir(base string) (*RunDir, error) {
 		return nil, err
 	}
 	id := hex.EncodeToString(b[:])
-	d := &RunDir{Id: id, Path: filepath.Join(base, id)}
+	return &RunDir{Id: id, Path: filepath.Join(base, id)}, nil
+}
+
+// Make makes the directory.
+func (d *RunDir) Make() error {
 	if err := os.Mkdir(d.Path, 0o700); err != nil {
-		return nil, err
+		return err
 	}
 	// The lock lives as long as the launcher: a directory without a holder is
 	// what a killed run left.
@@ -46,17 +51,20 @@ func NewRunDir(base string) (*RunDir, error) {
 	}
 	if err != nil {
 		os.RemoveAll(d.Path)
-		return nil, fmt.Errorf("lock run directory %q: %w", d.Path, err)
+		return fmt.Errorf("lock run directory %q: %w", d.Path, err)
 	}
 	d.lock = lock
-	return d, nil
+	return nil
 }
 
 func (d *RunDir) root() string  { return filepath.Join(d.Path, "root") }
 func (d *RunDir) state() string { return filepath.Join(d.Path, "state") }
 
-// Remove deletes the directory.
+// Remove deletes the directory, if it was made.
 func (d *RunDir) Remove() error {
+	if d.lock == nil {
+		return nil
+	}
 	defer d.lock.Close()
 	return os.RemoveAll(d.Path)
 }

@@ -38,10 +38,6 @@ func openProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*sandbox.Chan
 		return nil, err
 	}
 	defer theirs.Close()
-	if err := sandbox.StartProxy(proxyArg0, theirs.File(), proxyReads(p), setup.RunDir, setup.Cgroups); err != nil {
-		ours.Close()
-		return nil, err
-	}
 	sealed, err := sandbox.SealedFile("hermes-wrap-policy", p.JSON())
 	if err != nil {
 		ours.Close()
@@ -50,7 +46,13 @@ func openProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*sandbox.Chan
 	defer sealed.Close()
 	if err := ours.Send(setup, sealed, log.File()); err != nil {
 		ours.Close()
-		return nil, fmt.Errorf("start the proxy: %w", err)
+		return nil, fmt.Errorf("instruct the proxy: %w", err)
+	}
+	// It knows what to sweep from its first moment on, also when the launcher is
+	// killed in the next.
+	if err := sandbox.StartProxy(proxyArg0, theirs.File(), proxyReads(p), setup.RunDir, setup.Cgroups); err != nil {
+		ours.Close()
+		return nil, err
 	}
 	return ours, nil
 }

@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,9 +69,22 @@ func runProxyRole() int {
 		fmt.Fprintln(os.Stderr, "hermes-wrap: proxy:", err)
 		return exitFailed
 	}
-	sandbox.SweepRunDir(setup.RunDir)
+	sweepAfter(setup.RunDir)
 	sandbox.SweepCgroupsOf(setup.Cgroups, setup.Launcher)
 	return exitOK
+}
+
+// sweepAfter removes the run's directory. The kernel drops a killed launcher's
+// lock a moment after it closes the connection, and a child that was about to be
+// executed holds it until then.
+func sweepAfter(dir string) {
+	for range 100 {
+		sandbox.SweepRunDir(dir)
+		if _, err := os.Lstat(dir); err != nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {

@@ -69,7 +69,7 @@ func (l *launch) run(argv []string) (int, error) {
 	}
 	defer l.dir.Remove()
 	defer func() { sandbox.SweepCgroups(l.prep.host.Limits) }()
-	if l.prep, err = who.prepare(l.flags.policyFlags, argv, []string{l.dir.Path}); err != nil {
+	if l.prep, err = who.prepare(l.flags.policyFlags, argv, []string{base}); err != nil {
 		return 0, err
 	}
 	l.trace(sandbox.StepPlan, time.Since(l.began))
@@ -91,6 +91,9 @@ func (l *launch) start() (int, error) {
 	defer l.log.Close()
 	filter, err := sandbox.CompileFilter(l.prep.plan.Filter)
 	if err != nil {
+		return 0, err
+	}
+	if err := l.dir.Make(); err != nil {
 		return 0, err
 	}
 	token := explicitToken(l.prep.plan)
