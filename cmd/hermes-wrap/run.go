@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -68,6 +69,7 @@ func (l *launch) run(argv []string) (int, error) {
 		return 0, err
 	}
 	defer l.dir.Remove()
+	who.run = l.dir.Path
 	defer func() { sandbox.SweepCgroups(l.prep.host.Limits) }()
 	if l.prep, err = who.prepare(l.flags.policyFlags, argv, []string{base}); err != nil {
 		return 0, err
@@ -111,6 +113,8 @@ func (l *launch) start() (int, error) {
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
+		// What the launch needed is not needed while the agent runs.
+		Started:  func(int) { go debug.FreeOSMemory() },
 		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
 	if err != nil {
