@@ -95,6 +95,11 @@ func (p Plan) permission(path, kind string) PathVerdict {
 		v.Reason = fmt.Sprintf("%q is a private directory, empty at the start; what the host has there is not visible", best.Target)
 		return v
 	}
+	if best.isHome() {
+		v.Private = true
+		v.Reason = fmt.Sprintf("%q is a home of this policy's own; what the host has there is not visible", best.Target)
+		return v
+	}
 	how := "visible, read-only"
 	if best.Write {
 		how = "writable"
@@ -104,4 +109,10 @@ func (p Plan) permission(path, kind string) PathVerdict {
 	}
 	v.Reason = fmt.Sprintf("%q is %s", best.Target, how)
 	return v
+}
+
+// isHome tells whether the entry is a persistent home: a directory of ours that
+// shows at another place. Every other tree shows where it lies.
+func (e Entry) isHome() bool {
+	return e.Kind == KindBind && e.Source != e.Target
 }

@@ -1,0 +1,155 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func channels(t *testing.T) (ours, theirs *Channel) {
+	t.Helper()
+	ours, theirs, err := NewChannelPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ours.Close()
+		theirs.Close()
+	})
+	return ours, theirs
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func TestChannelCarriesFiles(t *testing.T) {
+	ours, theirs := channels(t)
+	sent, err := SealedFile("test", []byte("content"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sent.Close()
+	want := message{Op: opBlobs, Blobs: []Blob{BlobBundle}, Status: 7, files: []*os.File{sent}}
+	if err := ours.send(want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := theirs.receive()
+	if err != nil || got.Op != want.Op || got.Status != 7 || len(got.files) != 1 {
+		t.Fatalf("got %+v, %v, want %+v", got, err, want)
+	}
+	defer closeAll(got.files)
+	for range 2 {
+		if b, err := ReadSealed(got.files[0]); err != nil || string(b) != "content" {
+			t.Errorf("got %q, %v, want the content, however often it is read", b, err)
+		}
+	}
+	if flags, err := unix.FcntlInt(got.files[0].Fd(), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("flags: got %#x, %v, want close on exec", flags, err)
+	}
+}
+
+func TestSealedFileCannotBeChanged(t *testing.T) {
+	f, err := SealedFile("test", []byte("content"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, writeErr := f.WriteAt([]byte("x"), 0)
+	_, sealErr := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, 0)
+	for name, err := range map[string]error{"write": writeErr, "grow": f.Truncate(100), "shrink": f.Truncate(0), "seal": sealErr} {
+		if !errors.Is(err, unix.EPERM) {
+			t.Errorf("%s: got %v, want %v", name, err, unix.EPERM)
+		}
+	}
+}
+
+func TestChannelEndsWithItsPeer(t *testing.T) {
+	ours, theirs := channels(t)
+	if err := theirs.send(message{Op: opStarted}); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	if m, err := ours.receive(); err != nil || m.Op != opStarted {
+		t.Fatalf("what was sent before the end: got %+v, %v", m, err)
+	}
+	if _, err := ours.receive(); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want %v", err, io.EOF)
+	}
+	if err := ours.send(message{Op: opSignal}); !errors.Is(err, unix.EPIPE) {
+		t.Errorf("send: got %v, want %v and no signal", err, unix.EPIPE)
+	}
+}
+
+// The peer of the launcher is not trusted once the agent runs.
+func TestChannelKeepsNothingOfABadPacket(t *testing.T) {
+	ours, theirs := channels(t)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	before := openFiles(t)
+	for name, text := range map[string]string{
+		"no JSON": "nothing", "another type": `{"op":7}`, "an array": `[]`, "longer than a packet may be": `{"op":"` + strings.Repeat("x", 70<<10) + `"}`,
+	} {
+		rights := unix.UnixRights(int(null.Fd()), int(null.Fd()))
+		if err := unix.Sendmsg(int(theirs.f.Fd()), []byte(text), rights, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		m, err := ours.receive()
+		if err == nil || len(m.files) > 0 {
+			t.Errorf("%s: got %+v, %v, want an error and no files", name, m, err)
+		}
+		if got := openFiles(t); got != before {
+			t.Errorf("%s: got %d open files, want %d", name, got, before)
+		}
+	}
+}
+
+func TestBlobReader(t *testing.T) {
+	blob := func(text string) *os.File {
+		f, err := SealedFile("test", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	cases := []struct {
+		name string
+		send *message
+		want string
+	}{
+		{"two", &message{Op: opBlobs, Blobs: []Blob{BlobBundle, BlobTruststore}, files: []*os.File{blob("a"), blob("b")}}, "b"},
+		{"another one", &message{Op: opBlobs, Blobs: []Blob{BlobBundle}, files: []*os.File{blob("a")}}, ""},
+		{"a name without a file", &message{Op: opBlobs, Blobs: []Blob{BlobBundle, BlobTruststore}, files: []*os.File{blob("a")}}, ""},
+		{"another message", &message{Op: opSignal}, ""},
+		{"nothing", nil, ""},
+	}
+	for _, c := range cases {
+		ours, theirs := channels(t)
+		if c.send != nil {
+			if err := ours.send(*c.send); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ours.Close()
+		b := blobReader{control: theirs}
+		got, err := b.read(BlobTruststore)
+		if string(got) != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: got %q, %v, want %q", c.name, got, err, c.want)
+		}
+		if err != nil && !strings.Contains(err.Error(), string(BlobTruststore)) {
+			t.Errorf("%s: got %v, want the blob named", c.name, err)
+		}
+	}
+}
