@@ -54,8 +54,10 @@ func (c *compiler) foresee() error {
 	c.plan.Degraded = append(c.plan.Degraded, Degradation{policy.LayerNamespaces, f.Needed, f.Found})
 	c.plan.Weak = &Weak{Needs: f.Needed, Found: f.Found, Run: c.h.Run}
 	if c.h.Abi < weakABI {
-		return &LackError{Layer: policy.LayerLandlock, Feature: "a sandbox without namespaces",
-			Needed: fmt.Sprintf("Landlock ABI %d", weakABI), Found: fmt.Sprintf("Landlock ABI %d", c.h.Abi), Hint: f.Remedy}
+		return &LackError{
+			Layer: policy.LayerLandlock, Feature: "a sandbox without namespaces",
+			Needed: fmt.Sprintf("Landlock ABI %d", weakABI), Found: fmt.Sprintf("Landlock ABI %d", c.h.Abi), Hint: f.Remedy,
+		}
 	}
 	for what, asked := range map[string]bool{
 		"process.uid: root": c.p.Process.Uid == "root",

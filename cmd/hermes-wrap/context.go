@@ -20,6 +20,7 @@ type caller struct {
 	cwd, home, name, shell string
 	uid, gid               int
 	environ                []string
+	run                    string // the run's directory; "" when nothing is run
 }
 
 func whoCalls() (caller, error) {
@@ -93,10 +94,11 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 		Abi: sandbox.LandlockABI(), Tproxy: sandbox.TproxyLikely(), Limits: sandbox.ProbeLimits(),
 		Inspect: e.Inspects(), Ports: e.Ports(),
 		State:  filepath.Join(c.stateDir(), "homes", p.Name),
+		Run:    c.run,
 		Secret: slices.Concat(extra, []string{p.Audit.File.Abs}),
 	}
-	if len(extra) > 0 {
-		h.Run = extra[0]
+	if h.Run == "" {
+		h.Run = filepath.Join(sandbox.RuntimeBase(os.Getenv), "RUN")
 	}
 	if slices.Contains(p.Require.MayDegrade, policy.LayerNamespaces) {
 		h.NoNamespaces = sandbox.ProbeTier(context.Background())
