@@ -152,6 +152,9 @@ func checkOrder(t *testing.T, p Plan) {
 	t.Helper()
 	covering := false
 	for i, e := range p.View {
+		if within(e.Target, "/proc") || within(e.Target, "/dev") {
+			continue // laid last, and nothing of the policy's lies there
+		}
 		switch e.Kind {
 		case KindPin, KindProtect, KindMask:
 			covering = true
