@@ -69,8 +69,8 @@ current: ## fail when a generated file is not what "make generate" writes
 	$(MAKE) --no-print-directory generate >/dev/null; \
 	sha256sum --quiet --check "$$before" || { echo "generated files were out of date; commit what \"make generate\" wrote" >&2; exit 1; }
 
-bench: build ## print the table of docs/budgets.md, measured on this machine
-	@HERMES_WRAP_BIN=$(CURDIR)/$(BIN) testdata/bench.sh
+bench: build ## print the table of docs/budgets.md, measured on this machine (BENCHFLAGS=--json)
+	@HERMES_WRAP_BIN=$(CURDIR)/$(BIN) $(GO) run ./bench $(BENCHFLAGS)
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@for pkg in $$($(GO) list -tags '$(TAGS)' ./...); do \

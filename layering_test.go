@@ -86,9 +86,10 @@ func list(t *testing.T) map[string]listed {
 }
 
 // product tells a package that ends up in the binary or makes a part of it: not
-// the tests' own tools, which import what they like and which nobody imports.
+// the tools of tests and measurements, which import what they like and which nobody imports.
 func product(name string, p listed) bool {
-	return name != "" && p.Name != "" && !strings.HasPrefix(name, "test/") && !strings.HasPrefix(name, "testdata/")
+	top, _, _ := strings.Cut(name, "/")
+	return name != "" && p.Name != "" && !slices.Contains([]string{"bench", "test", "testdata"}, top)
 }
 
 func TestSiblings(t *testing.T) {
