@@ -73,7 +73,7 @@ bench: build ## print the table of docs/budgets.md, measured on this machine (BE
 	@HERMES_WRAP_BIN=$(CURDIR)/$(BIN) $(GO) run ./bench $(BENCHFLAGS)
 
 fuzz: ## run each fuzz target for FUZZTIME
-	@for pkg in $$($(GO) list -tags '$(TAGS)' ./...); do \
+	@for pkg in $$($(GO) list -tags '$(TAGS)' $(PKGS)); do \
 		for target in $$($(GO) test -tags '$(TAGS)' -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
 			echo "$$pkg $$target"; \
 			$(GO) test -tags '$(TAGS)' -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
