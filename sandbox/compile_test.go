@@ -20,6 +20,9 @@ func planText(p Plan, dir string) string {
 	fmt.Fprintf(&b, "program %s\ncwd %s\nids %d:%d umask %d\n", p.Program, p.Cwd, p.Uid, p.Gid, p.Umask)
 	b.WriteString("\nview\n")
 	for _, e := range p.View {
+		if within(e.Target, "/proc") && (e.Kind == KindMask || e.Kind == KindProtect) {
+			continue // what there is to cover depends on the kernel
+		}
 		fmt.Fprintf(&b, "  %-8s %-36s %-28s %s\n", e.Kind, short(e.Target), short(entryWords(e)), e.Rule)
 	}
 	b.WriteString("\nguard\n")
