@@ -156,8 +156,7 @@ func (c *container) recover(p Plan) error {
 }
 
 // stageCover puts back what is missing. An entry that is gone has nothing to
-// cover; its name is guarded. A mask cannot be made again (its blank is gone),
-// and then the run ends.
+// cover; its name is guarded.
 func stageCover() error {
 	b, err := ReadSealed(os.NewFile(fdCoverList, "covers"))
 	if err != nil {
@@ -205,5 +204,5 @@ func (b *rootBuilder) coverAgain(e Entry) error {
 	case KindPin:
 		return b.cover(e, 0)
 	}
-	return errors.New("the host replaced a hidden entry")
+	return b.mask(e)
 }

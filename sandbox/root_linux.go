@@ -15,11 +15,10 @@ import (
 // root without following a symlink, so nobody can swap either in between
 // (CVE-2021-30465, CVE-2023-27561).
 type rootBuilder struct {
-	root  string
-	fd    int
-	own   map[uint64]bool // mounts in which mount points may be made: our tmpfs, a home of ours
-	blank [2]int          // an empty file and an empty directory to cover with
-	blob  func(Blob) ([]byte, error)
+	root string
+	fd   int
+	own  map[uint64]bool // mounts in which mount points may be made: our tmpfs, a home of ours
+	blob func(Blob) ([]byte, error)
 }
 
 // buildRoot mounts a tmpfs on root and lays every entry of the plan in it.
@@ -47,7 +46,7 @@ func buildRoot(root string, entries []Entry, blob func(Blob) ([]byte, error)) er
 			return fmt.Errorf("%s %q: %w", e.Kind, e.Target, err)
 		}
 	}
-	return b.dropBlanks()
+	return nil
 }
 
 // remember notes a mount that is the plan's own.
@@ -333,51 +332,30 @@ func (b *rootBuilder) mask(e Entry) error {
 		return err
 	}
 	defer unix.Close(dst)
-	src := b.blank[0]
+	blank := blankFile
 	if e.Dir {
-		src = b.blank[1]
+		blank = blankDir
 	}
+	src, err := b.open(blank, unix.O_PATH)
+	if err != nil {
+		return fmt.Errorf("open the cover: %w", err)
+	}
+	defer unix.Close(src)
 	return attach(src, dst, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 }
 
+// The blanks: an empty file and an empty directory of mode 0. They keep their
+// names, so that a cover can be put back during the run.
 const (
-	blankFile = ".cover-file"
-	blankDir  = ".cover-dir"
+	blankFile = "/run/hermes-wrap/hidden-file"
+	blankDir  = "/run/hermes-wrap/hidden-directory"
 )
 
-// makeBlanks makes an empty file and an empty directory of mode 0 on the root's
-// tmpfs; their names are gone before the agent starts, the covers stay.
 func (b *rootBuilder) makeBlanks() error {
-	top, err := b.open("/", unix.O_DIRECTORY|unix.O_RDONLY)
-	if err != nil {
+	if err := b.makeFile(Entry{Target: blankFile, Mode: 0}); err != nil {
 		return err
 	}
-	defer unix.Close(top)
-	fd, err := unix.Openat(top, blankFile, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	unix.Close(fd)
-	if err := unix.Mkdirat(top, blankDir, 0); err != nil {
-		return err
-	}
-	if b.blank[0], err = unix.Openat(top, blankFile, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
-		return err
-	}
-	b.blank[1], err = unix.Openat(top, blankDir, unix.O_PATH|unix.O_CLOEXEC, 0)
-	return err
-}
-
-func (b *rootBuilder) dropBlanks() error {
-	top, err := b.open("/", unix.O_DIRECTORY|unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(top)
-	if err := unix.Unlinkat(top, blankFile, 0); err != nil {
-		return err
-	}
-	return unix.Unlinkat(top, blankDir, unix.AT_REMOVEDIR)
+	return b.makeDir(Entry{Target: blankDir, Mode: 0})
 }
 
 // cover binds what is there onto itself with further flags. The source is the

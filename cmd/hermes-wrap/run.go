@@ -118,7 +118,8 @@ func (l *launch) start() (int, error) {
 		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
 	if err != nil {
-		return 0, err
+		code := exitFailed
+		return 0, errors.Join(err, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: err.Error()}))
 	}
 	return l.ended(res)
 }
