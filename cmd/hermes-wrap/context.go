@@ -81,6 +81,11 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 	}
 	out := prepared{policy: p, engine: e, forwards: forwards}
 	out.host = c.host(p, e, extra)
+	if p.Filesystem.Home == "persistent" {
+		if err := os.MkdirAll(out.host.State, 0o700); err != nil {
+			return prepared{}, fmt.Errorf("make the persistent home: %w", err)
+		}
+	}
 	if out.plan, err = sandbox.Compile(p, out.host, argv); err != nil {
 		return out, err
 	}
