@@ -28,13 +28,18 @@ func parsePublish(s string) (sandbox.Forward, error) {
 	if !ok {
 		return sandbox.Forward{}, fmt.Errorf("%q is not [ADDR:]HOST:PORT", s)
 	}
-	port, err := strconv.Atoi(inside)
-	if err != nil {
-		return sandbox.Forward{}, fmt.Errorf("%q is not a port", inside)
-	}
 	addr, host, ok := cutLast(rest)
 	if !ok {
 		addr, host = "127.0.0.1", rest
+	}
+	for _, port := range []string{host, inside} {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return sandbox.Forward{}, fmt.Errorf("%q is not a port", port)
+		}
+	}
+	port, err := strconv.Atoi(inside)
+	if err != nil {
+		return sandbox.Forward{}, err
 	}
 	ip := net.ParseIP(strings.Trim(addr, "[]"))
 	if ip == nil || !ip.IsLoopback() {
