@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,26 +36,41 @@ func NewRunDir(base string) (*RunDir, error) {
 	return &RunDir{Id: id, Path: filepath.Join(base, id)}, nil
 }
 
-// Make makes the directory.
-func (d *RunDir) Make() error {
+// Make makes the directory. Until it is locked another launch may take it for
+// what a killed run left, and sweep it: then it is made again.
+func (d *RunDir) Make() (err error) {
+	for range 200 {
+		if d.lock, err = d.lockNew(); err == nil {
+			return nil
+		}
+		if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) && !errors.Is(err, unix.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("make run directory %q: %w", d.Path, err)
+}
+
+// lockNew makes and locks it. The lock lives as long as the launcher: a
+// directory without a holder is what a killed run left.
+func (d *RunDir) lockNew() (*os.File, error) {
 	if err := os.Mkdir(d.Path, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	// The lock lives as long as the launcher: a directory without a holder is
-	// what a killed run left.
 	lock, err := os.Open(d.Path)
-	if err == nil {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if err != nil {
+		return nil, err
 	}
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if err == nil {
+		// It fails in a directory that was removed between the two steps.
 		err = os.Mkdir(d.root(), 0o700)
 	}
 	if err != nil {
-		os.RemoveAll(d.Path)
-		return fmt.Errorf("lock run directory %q: %w", d.Path, err)
+		lock.Close()
+		return nil, err
 	}
-	d.lock = lock
-	return nil
+	return lock, nil
 }
 
 func (d *RunDir) root() string  { return filepath.Join(d.Path, "root") }
