@@ -66,16 +66,22 @@ func TestKilled(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewSource(seed)) // #nosec: not a secret
 	span := g.span(t)
-	hit := map[string]int{}
+	hit, early := map[string]int{}, 0
 	for i := range scaled(200) {
 		if t.Failed() {
 			break
 		}
 		victim := victims[i%len(victims)]
 		delay := time.Duration(r.Int63n(int64(span)))
-		if g.killOne(t, victim, delay) {
+		killed, left := g.killOne(t, victim, delay)
+		if killed {
 			hit[victim]++
 		}
+		early += left
+	}
+	t.Logf("run directories that stayed until the next launch: %d", early)
+	if most := max(1, hit["launcher"]/10); early > most {
+		t.Errorf("run directories that stayed until the next launch: got %d, want at most %d", early, most)
 	}
 	t.Logf("killed in time: %v, delays up to %v", hit, span)
 	for _, v := range victims {
@@ -105,7 +111,21 @@ func (g ground) finished() bool {
 	return os.Remove(filepath.Join(g.dir, "done")) == nil
 }
 
-func (g ground) killOne(t *testing.T, victim string, delay time.Duration) (killed bool) {
+// onlyRunDir tells whether after a second a run directory is left and nothing
+// else.
+func (g ground) onlyRunDir() bool {
+	var left []string
+	within(time.Second, func() bool {
+		left = g.left()
+		return len(left) == 0
+	})
+	other := func(trace string) bool { return !strings.HasPrefix(trace, g.RunBase()+"/") }
+	return len(left) > 0 && !slices.ContainsFunc(left, other)
+}
+
+// killOne kills one part of one run. early is 1 when a run directory stayed
+// until the next launch.
+func (g ground) killOne(t *testing.T, victim string, delay time.Duration) (killed bool, early int) {
 	t.Helper()
 	var errs bytes.Buffer
 	cmd := g.Wrap(g.dir, "strict", "sh", "-c", job)
@@ -150,11 +170,18 @@ func (g ground) killOne(t *testing.T, victim string, delay time.Duration) (kille
 	if !killed && code != 0 {
 		t.Errorf("nothing killed: got exit %d, want 0\n%s", code, errs.String())
 	}
+	if victim == "launcher" && killed && g.onlyRunDir() {
+		// Killed before its proxy ran: the next launch sweeps.
+		if r := wraptest.Run(t, g.Wrap(g.dir, "strict", "true"), time.Minute); r.Exit != 0 {
+			t.Errorf("%s: the next launch: got exit %d, want 0\n%s", when, r.Exit, r.Err)
+		}
+		early++
+	}
 	g.clean(t, when)
 	if !finished && g.finished() {
 		t.Errorf("%s: the command went on", when)
 	}
-	return killed
+	return killed, early
 }
 
 // find gives the pid of a part of the run, 0 while there is none.
