@@ -42,6 +42,7 @@ var owners = map[string][]string{
 	"github.com/opencontainers/runc":                {"sandbox"},
 	"github.com/pavlo-v-chernykh/keystore-go/v4":    {"sandbox"},
 	"github.com/seccomp/libseccomp-golang":          {"sandbox"},
+	"github.com/sirupsen/logrus":                    {"sandbox"}, // to silence libcontainer's
 	"github.com/spf13/cobra":                        {"cmd/hermes-wrap"},
 	"github.com/vishvananda/netlink":                {"sandbox"},
 	"go.yaml.in/yaml/v4":                            {"policy"},

@@ -2,12 +2,14 @@ package sandbox
 
 import (
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	// The C constructor that enters the namespaces before the Go runtime starts.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,6 +21,8 @@ type container struct {
 
 // createContainer writes the container's state below stateDir; nothing runs yet.
 func createContainer(stateDir, id, root string, p Plan) (*container, error) {
+	// The library logs beside returning its errors; stderr is the command's.
+	logrus.SetOutput(io.Discard)
 	c, err := libcontainer.Create(stateDir, id, containerConfig(id, root, p))
 	if err != nil {
 		return nil, err

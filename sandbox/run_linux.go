@@ -286,5 +286,8 @@ func (r *run) whyNot(startErr, doorsErr error) error {
 			return m.err()
 		}
 	}
-	return stepErr(StepContainer, errors.Join(startErr, doorsErr))
+	if startErr != nil {
+		return stepErr(StepContainer, startErr)
+	}
+	return stepErr(StepContainer, doorsErr)
 }
