@@ -39,6 +39,8 @@ type Host struct {
 	// NoNamespaces says what keeps namespaces from being had. Nil: nothing does,
 	// or nobody looked because the policy insists on them.
 	NoNamespaces *Finding
+	// Mediate says that one process may take a socket of another, see CanMediate.
+	Mediate bool
 }
 
 // Compile decides everything about a launch and does nothing. argv is the

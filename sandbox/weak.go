@@ -26,6 +26,9 @@ type Weak struct {
 	// Network opens TCP to the proxy's port. Otherwise no internet socket can be
 	// made at all.
 	Network bool `json:"network,omitempty"`
+	// Mediated says that each connect(2) is carried out by the keeper, to the
+	// proxy alone. Otherwise Landlock holds the port and nothing the address.
+	Mediated bool `json:"mediated,omitempty"`
 	// ProxyVars are the variables that lead clients to the proxy; their values
 	// are known when it listens.
 	ProxyVars []string `json:"proxy_vars,omitempty"`
@@ -262,6 +265,7 @@ func (c *compiler) weakNetwork() {
 	if !w.Network {
 		return
 	}
+	w.Mediated = c.h.Mediate
 	c.plan.Filter.Tier = TierProxied
 	c.setEnv("NODE_USE_ENV_PROXY", "1")
 	for _, name := range proxyVariables {

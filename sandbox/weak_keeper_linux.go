@@ -125,6 +125,11 @@ func (k *keeper) startCommand() error {
 		return stepErr(StepConfine, err)
 	}
 	defer unix.Close(st.ruleset)
+	if k.port > 0 && k.s.Plan.Weak.Mediated {
+		if err := startMediator(k.port); err != nil {
+			return stepErr(StepConfine, err)
+		}
+	}
 	r, err := st.spawn()
 	if err != nil {
 		return stepErr(StepConfine, err)
@@ -161,7 +166,8 @@ func (k *keeper) confinement() (start, []*os.File, error) {
 	var tcp []uint16
 	if plan.Abi >= weakTCP {
 		tcp = []uint16{}
-		if k.port > 0 {
+		// What is mediated needs no port of its own.
+		if k.port > 0 && !plan.Weak.Mediated {
 			tcp = append(tcp, uint16(k.port))
 		}
 	}

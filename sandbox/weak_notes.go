@@ -53,6 +53,9 @@ func (p Plan) weakNetworkWords() string {
 	if !p.Weak.Network {
 		return "none at all"
 	}
+	if p.Weak.Mediated {
+		return "no UDP; TCP only to the proxy, whose variables clients must follow"
+	}
 	return "no UDP; TCP only to the number of the proxy's port, at whatever address, so a server outside that listens on it is reached unjudged"
 }
 
@@ -63,7 +66,7 @@ func (p Plan) NetworkNote() string {
 	case p.Weak == nil:
 		return ""
 	case p.Weak.Network:
-		return "by Landlock and the filter; " + p.weakNetworkWords()
+		return "by the filter and Landlock; " + p.weakNetworkWords()
 	}
 	return "the filter lets no internet socket be made, for allowed hosts neither"
 }
@@ -85,6 +88,9 @@ func (p Plan) weakLayers(out []LayerState) []LayerState {
 			out[i].Enforced, out[i].Mechanism = true, "no internet sockets"
 			if p.Weak.Network {
 				out[i].Enforced, out[i].Mechanism = false, notHeld+": clients reach the proxy by its variables, all else by no other port"
+				if p.Weak.Mediated {
+					out[i].Mechanism = "no capture: connect(2) is carried out for clients, to the proxy alone, which they find by its variables"
+				}
 			}
 		}
 	}

@@ -107,6 +107,7 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 	}
 	if slices.Contains(p.Require.MayDegrade, policy.LayerNamespaces) {
 		h.NoNamespaces = sandbox.ProbeTier(context.Background())
+		h.Mediate = h.NoNamespaces != nil && sandbox.CanMediate()
 	}
 	return h
 }

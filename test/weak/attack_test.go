@@ -1,8 +1,10 @@
 package weak
 
 import (
+	"bufio"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -70,6 +72,21 @@ func newOutside(t *testing.T, b bench) outside {
 	return o
 }
 
+// attack puts the program where it is visible inside.
+func (b bench) attack(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(b.work, "attack")
+	program, err := os.ReadFile(tool(t, "attack"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Write(t, path, string(program))
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // TestAttacks runs each attack without the sandbox, where it succeeds, and in
 // both networks of the tier, where the kernel refuses it.
 func TestAttacks(t *testing.T) {
@@ -98,17 +115,9 @@ func TestAttacks(t *testing.T) {
 		{"prlimit=" + pid, "EPERM", "EPERM"},
 		{"userns", "EPERM", "EPERM"},
 	}
-	argv := []string{filepath.Join(b.work, "attack")}
+	argv := []string{b.attack(t)}
 	for _, c := range cases {
 		argv = append(argv, c.attack)
-	}
-	program, err := os.ReadFile(tool(t, "attack"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.Write(t, argv[0], string(program))
-	if err := os.Chmod(argv[0], 0o755); err != nil {
-		t.Fatal(err)
 	}
 	offline := b.PolicyFile(t, "offline", base+files)
 	proxied := b.PolicyFile(t, "proxied", base+files+"network: {rules: [{name: one, host: example.org}]}\n")
@@ -175,6 +184,60 @@ func TestProxy(t *testing.T) {
 			got := wraptest.Run(t, b.wrap(policy, "sh", "-c", c.script), limit)
 			if !regexp.MustCompile(c.want).MatchString(strings.TrimSpace(got.Out)) {
 				t.Errorf("got %q %s, want %s", got.Out, got.Err, c.want)
+			}
+		})
+	}
+}
+
+// TestPortOfTheProxyElsewhere reaches for another server that listens on the
+// number of the proxy's port. Where the kernel lets connect(2) be carried out
+// for the command it is refused, elsewhere the first line says that it is not.
+func TestPortOfTheProxyElsewhere(t *testing.T) {
+	b := newBench(t)
+	policy := b.PolicyFile(t, "elsewhere", base+files+"network: {rules: [{name: one, host: example.org}]}\n")
+	const script = `echo "$HTTP_PROXY"; read port; exec ./attack elsewhere=127.0.0.2:$port elsewhere=127.0.0.1:$port`
+	b.attack(t)
+	argv := []string{b.Bin, "--policy", policy, "--", "sh", "-c", script}
+	for _, c := range []struct {
+		name      string
+		cmd       *exec.Cmd
+		want, say string
+	}{
+		{"carried out", b.limited(argv...), "elsewhere EACCES\nelsewhere ok\n", "TCP only to the proxy, whose"},
+		{"by port alone", b.filtered(t, argv...), "elsewhere ok\nelsewhere ok\n", "is reached unjudged"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var errs strings.Builder
+			c.cmd.Stderr = &errs
+			in, err := c.cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := c.cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			read := bufio.NewReader(out)
+			line, _ := read.ReadString('\n')
+			_, port, err := net.SplitHostPort(strings.TrimSpace(line[strings.LastIndexByte(line, '@')+1:]))
+			if err != nil {
+				t.Fatalf("proxy: got %q, %v", line, err)
+			}
+			l, err := net.Listen("tcp4", "127.0.0.2:"+port)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			fmt.Fprintln(in, port)
+			rest, _ := io.ReadAll(read)
+			if err := c.cmd.Wait(); err != nil || string(rest) != c.want {
+				t.Errorf("got %q, %v, want %q", rest, err, c.want)
+			}
+			if first, _, _ := strings.Cut(errs.String(), "\n"); !strings.Contains(first, c.say) {
+				t.Errorf("first line: got %q, want %q in it", first, c.say)
 			}
 		})
 	}

@@ -340,6 +340,52 @@ func TestKillOfTheLauncherEndsTheTree(t *testing.T) {
 	}
 }
 
+// TestKillOfTheKeeperEndsTheTree: what the keeper leaves comes to the launcher.
+func TestKillOfTheKeeperEndsTheTree(t *testing.T) {
+	b := newBench(t)
+	policy := b.PolicyFile(t, "keeper", base+files)
+	word := "sleep " + unique(5)
+	cmd := b.wrap(policy, "sh", "-c", "setsid "+word+" & touch up; "+word)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(func() bool { _, err := os.Stat(filepath.Join(b.work, "up")); return err == nil }) {
+		t.Fatal("the tree does not start")
+	}
+	keeper := 0
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, child := range strings.Fields(string(text)) {
+			if line, _ := os.ReadFile("/proc/" + child + "/cmdline"); strings.Contains(string(line), "keeper") {
+				keeper, _ = strconv.Atoi(child)
+			}
+		}
+	}
+	if keeper == 0 {
+		t.Fatal("found no keeper")
+	}
+	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := wraptest.Exit(t, cmd.Wait()); got != 125 {
+		t.Errorf("got exit %d, want 125", got)
+	}
+	if alive(t, word) {
+		t.Error("got the tree alive after the keeper was killed, want it ended")
+	}
+}
+
+func TestTimeLimit(t *testing.T) {
+	b := newBench(t)
+	policy := b.PolicyFile(t, "time", base+files+"limits: {time: 1s}\n")
+	word := "sleep " + unique(6)
+	got := wraptest.Run(t, b.wrap(policy, "sh", "-c", "setsid "+word+" & "+word), limit)
+	if got.Exit != 124 || alive(t, word) {
+		t.Errorf("got exit %d %s, alive %v, want 124 and nothing left", got.Exit, got.Err, alive(t, word))
+	}
+}
+
 func TestTerminal(t *testing.T) {
 	b := newBench(t)
 	policy := b.PolicyFile(t, "terminal", base+files)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -41,6 +42,7 @@ func attacks() map[string]func(string) error {
 		"truncate":  func(path string) error { return unix.Truncate(path, 0) },
 		"list":      func(path string) error { return open(path, unix.O_RDONLY|unix.O_DIRECTORY) },
 		"connect":   func(port string) error { return connect(port, unix.SOCK_STREAM, 0) },
+		"elsewhere": elsewhere,
 		"mptcp":     func(port string) error { return connect(port, unix.SOCK_STREAM, unix.IPPROTO_MPTCP) },
 		"udp":       func(port string) error { return connect(port, unix.SOCK_DGRAM, 0) },
 		"fastopen":  fastOpen,
@@ -85,6 +87,17 @@ func socket(typ, proto int, use func(fd int) error) error {
 
 func connect(port string, typ, proto int) error {
 	return socket(typ, proto, func(fd int) error { return unix.Connect(fd, loopback(port)) })
+}
+
+// elsewhere connects to ADDRESS:PORT.
+func elsewhere(to string) error {
+	at, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return err
+	}
+	return socket(unix.SOCK_STREAM, 0, func(fd int) error {
+		return unix.Connect(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()})
+	})
 }
 
 func fastOpen(port string) error {

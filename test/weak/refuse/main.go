@@ -1,6 +1,6 @@
 // Command refuse runs a command where user namespaces are refused as in a
 // container with the usual default filter: clone(2) and unshare(2) with a
-// namespace, mount(2) and setns(2) give EPERM, clone3(2) gives ENOSYS.
+// namespace, mount(2), setns(2) and pidfd_getfd(2) give EPERM, clone3(2) gives ENOSYS.
 package main
 
 import (
@@ -31,10 +31,11 @@ func load() error {
 	refuse := func(no unix.Errno) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(no) }
 	prog := []unix.SockFilter{
 		{Code: load, K: 0},
-		{Code: equal, K: unix.SYS_CLONE, Jt: 5},
-		{Code: equal, K: unix.SYS_UNSHARE, Jt: 4},
-		{Code: equal, K: unix.SYS_MOUNT, Jt: 6},
-		{Code: equal, K: unix.SYS_SETNS, Jt: 5},
+		{Code: equal, K: unix.SYS_CLONE, Jt: 6},
+		{Code: equal, K: unix.SYS_UNSHARE, Jt: 5},
+		{Code: equal, K: unix.SYS_MOUNT, Jt: 7},
+		{Code: equal, K: unix.SYS_SETNS, Jt: 6},
+		{Code: equal, K: unix.SYS_PIDFD_GETFD, Jt: 5},
 		{Code: equal, K: unix.SYS_CLONE3, Jt: 5},
 		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
 		{Code: load, K: 16},
