@@ -134,6 +134,9 @@ func (v *view) hide(p policy.Path, rule string) error {
 			v.guardNames(r, Guarded{Hide: true, Rule: rule, Pos: p.Pos})
 			return nil
 		}
+		if r.nlink > 1 && r.mode.IsRegular() {
+			v.warnings = append(v.warnings, fmt.Sprintf("%s: %s: %q has %d hard links; it is hidden under this name alone", p.Pos, rule, r.real, r.nlink))
+		}
 		v.hidden = append(v.hidden, tree{res: r, rule: rule, pos: p.Pos})
 		return nil
 	})

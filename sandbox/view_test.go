@@ -100,6 +100,23 @@ func TestProtectRefusesHardLinks(t *testing.T) {
 	}
 }
 
+func TestHideSaysWhatHardLinksShow(t *testing.T) {
+	dir := layout(t, map[string]string{"bin/tool": "x", "ws/.env": "x"})
+	p := policy.Policy{Workspace: workspace(dir, "ws")}
+	p.Filesystem.Hide = at(dir, "ws/.env")
+	for _, want := range []int{0, 1} {
+		plan, err := planned(dir, p, nil)
+		if err != nil || len(plan.Warnings) != want {
+			t.Errorf("got warnings %q, %v, want %d", plan.Warnings, err, want)
+		}
+		if want == 0 {
+			if err := os.Link(filepath.Join(dir, "ws/.env"), filepath.Join(dir, "ws/other")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestHideWins(t *testing.T) {
 	files := map[string]string{
 		"bin/tool": "x", "ws/.env": "x", "ws/secrets/key": "x", "ws/link": "-> secrets", "data/a/b": "x", "ws/src/.env": "x",
