@@ -32,6 +32,11 @@ var madeFiles = []string{"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/hostna
 // javaStore is made where a Java trust store lies in view and TLS is inspected.
 const javaStore = "/run/hermes-wrap/cacerts"
 
+// covers are what lies over hidden entries: empty, and closed to everybody.
+var covers = map[string]string{
+	"/run/hermes-wrap": "d r", "/run/hermes-wrap/hidden-file": "f -", "/run/hermes-wrap/hidden-directory": "d -",
+}
+
 // devEntries is the whole of /dev. /dev/tty cannot be opened without a
 // controlling terminal.
 var devEntries = map[string]string{
@@ -133,6 +138,8 @@ func (m model) want(e entry, outside map[string]entry) string {
 	switch {
 	case e.kind == "l" && sameLink(e.path):
 		return "l -"
+	case covers[e.path] != "":
+		return covers[e.path]
 	case slices.Contains(m.made, e.path) || e.path == javaStore:
 		return "f r"
 	case m.leadsTo(e.path):
