@@ -186,6 +186,8 @@ func (c *compiler) weakHome() {
 		return path
 	}
 	f := c.p.Filesystem
+	// git gives up on a system file that exists and cannot be read.
+	c.setEnv("GIT_CONFIG_NOSYSTEM", "1")
 	c.setEnv("TMPDIR", own("tmp", "filesystem.tmp_size", f.TmpExec))
 	c.setEnv("XDG_RUNTIME_DIR", own("runtime", "a private runtime directory", false))
 	before := c.plan.Home
