@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -90,13 +91,17 @@ func (p Plan) permission(path, kind string) PathVerdict {
 	case "exec":
 		v.Allowed = best.Exec
 	}
-	if best.Kind == KindTmpfs {
+	if best.Kind == KindTmpfs || best.isHome() {
+		// The question is about the host's file where there is one.
 		v.Private = true
+		_, err := os.Lstat(path)
+		v.Allowed = v.Allowed && (kind != "read" || path == best.Target || err != nil)
+	}
+	if best.Kind == KindTmpfs {
 		v.Reason = fmt.Sprintf("%q is a private directory, empty at the start; what the host has there is not visible", best.Target)
 		return v
 	}
 	if best.isHome() {
-		v.Private = true
 		v.Reason = fmt.Sprintf("%q is a home of this policy's own; what the host has there is not visible", best.Target)
 		return v
 	}
