@@ -155,6 +155,10 @@ func ownV1Groups(f LimitFacts) []string {
 			}
 		}
 	}
+	// The hierarchy without a controller, in which libcontainer makes a group too.
+	if dir, err := cgroups.GetOwnCgroupPath("name=systemd"); err == nil {
+		dirs = append(dirs, dir)
+	}
 	if f.Cgroup == LayoutHybrid {
 		dirs = append(dirs, filepath.Join(cgroupRoot, "unified"))
 	}
