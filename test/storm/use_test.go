@@ -194,5 +194,8 @@ func TestGhosts(t *testing.T) {
 	if code := wraptest.Exit(t, cmd.Wait()); code != 137 {
 		t.Errorf("got exit %d, want 137", code)
 	}
+	if g.sweptLater(t, "after the kill") > 0 {
+		t.Error("got a run directory left, want it swept by the proxy")
+	}
 	g.clean(t, "after the kill")
 }
