@@ -2,6 +2,7 @@ package weak
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -121,10 +122,15 @@ func TestAttacks(t *testing.T) {
 	}
 	offline := b.PolicyFile(t, "offline", base+files)
 	proxied := b.PolicyFile(t, "proxied", base+files+"network: {rules: [{name: one, host: example.org}]}\n")
+	yama, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	yama = bytes.TrimSpace(yama)
 	control := strings.Split(wraptest.Run(t, b.Bare(b.work, argv...), limit).Out, "\n")
 	for i, c := range cases {
 		name, _, _ := strings.Cut(c.attack, "=")
-		if got := control[i]; got != name+" ok" && name != "truncate" {
+		if name == "memory" && string(yama) > "0" {
+			continue // the host itself refuses it
+		}
+		if got := control[i]; got != name+" ok" {
 			t.Errorf("control: got %q, want %s to succeed", got, c.attack)
 		}
 	}
