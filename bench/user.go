@@ -54,8 +54,10 @@ func runAsUser(o options, name string) error {
 	cmd := exec.Command(self, "--only", o.only, "--calm", o.calm.String(), "--json="+strconv.FormatBool(o.json))
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles, cmd.Dir = io.MultiWriter(os.Stdout, &out), os.Stderr, []*os.File{ask}, account.HomeDir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + account.HomeDir, "USER=" + name, "LANG=C.UTF-8",
-		"HERMES_WRAP_BIN=" + bin, envMemory + "=3", envDecide + "=" + decide}
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + account.HomeDir, "USER=" + name, "LANG=C.UTF-8",
+		"HERMES_WRAP_BIN=" + bin, envMemory + "=3", envDecide + "=" + decide,
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Run(); err != nil {
 		return err

@@ -14,8 +14,10 @@ var standardNodes = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random
 
 // devLinks are the symlinks of /dev.
 var devLinks = [][2]string{
-	{"/proc/self/fd", "/dev/fd"}, {"/proc/self/fd/0", "/dev/stdin"},
-	{"/proc/self/fd/1", "/dev/stdout"}, {"/proc/self/fd/2", "/dev/stderr"},
+	{"/proc/self/fd", "/dev/fd"},
+	{"/proc/self/fd/0", "/dev/stdin"},
+	{"/proc/self/fd/1", "/dev/stdout"},
+	{"/proc/self/fd/2", "/dev/stderr"},
 	{"pts/ptmx", "/dev/ptmx"},
 }
 

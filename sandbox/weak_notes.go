@@ -113,8 +113,10 @@ func (p Plan) weakVerdict(path, kind string) (PathVerdict, bool) {
 	v := p.permission(path, kind)
 	for _, n := range p.Weak.NotHeld {
 		if kind == "write" && v.Allowed && within(path, n.Path) {
-			return PathVerdict{Allowed: true, Unheld: true, Rule: n.Rule, Pos: n.Pos,
-				Reason: fmt.Sprintf("%q is protected, but %s", n.Path, n.Mechanism)}, true
+			return PathVerdict{
+				Allowed: true, Unheld: true, Rule: n.Rule, Pos: n.Pos,
+				Reason: fmt.Sprintf("%q is protected, but %s", n.Path, n.Mechanism),
+			}, true
 		}
 	}
 	if v.Reason == "" || v.Rule == "" {

@@ -24,16 +24,22 @@ func TestScripts(t *testing.T) {
 		name, script, want string
 		bare               string // what the control prints where it differs; "-": no control
 	}{
-		{"exit codes", `for c in 0 1 2 3 64 77 124 125 126 127 128 129 143 200 254 255; do $W sh -c "exit $c"; echo $?; done | tr '\n' ' '`,
-			"0 1 2 3 64 77 124 125 126 127 128 129 143 200 254 255 ", ""},
-		{"death by a signal", `for s in TERM KILL SEGV INT HUP ABRT PIPE USR1; do ($W sh -c "kill -$s \$\$") 2>/dev/null; echo $?; done | tr '\n' ' '`,
-			"143 137 139 130 129 134 141 138 ", ""},
+		{
+			"exit codes", `for c in 0 1 2 3 64 77 124 125 126 127 128 129 143 200 254 255; do $W sh -c "exit $c"; echo $?; done | tr '\n' ' '`,
+			"0 1 2 3 64 77 124 125 126 127 128 129 143 200 254 255 ", "",
+		},
+		{
+			"death by a signal", `for s in TERM KILL SEGV INT HUP ABRT PIPE USR1; do ($W sh -c "kill -$s \$\$") 2>/dev/null; echo $?; done | tr '\n' ' '`,
+			"143 137 139 130 129 134 141 138 ", "",
+		},
 		{"command not found", `$W /no/such/program 2>/dev/null; echo $?; $W no-such-program 2>/dev/null; echo $?`, "127\n127\n", "-"},
 		{"command not executable", `echo text > plain; $W ./plain 2>/dev/null; echo $?; rm plain; $W /etc 2>/dev/null; echo $?`, "126\n126\n", "-"},
 		{"reader goes away", `$W yes | head -1`, "y\n", ""},
 		{"writer ends", `echo one | $W cat; $W cat < /dev/null`, "one\n", ""},
-		{"streams closed at the start", `$W sh -c 'echo out >&2; ls /proc/self/fd | tr "\n" " " >&2' 2>&1 <&- >&-; echo; $W sh -c 'exit 5' <&- >&- 2>&-; echo $?`,
-			"out\n0 1 2 3 \n5\n", "-"},
+		{
+			"streams closed at the start", `$W sh -c 'echo out >&2; ls /proc/self/fd | tr "\n" " " >&2' 2>&1 <&- >&-; echo; $W sh -c 'exit 5' <&- >&- 2>&-; echo $?`,
+			"out\n0 1 2 3 \n5\n", "-",
+		},
 		{"standard input is a directory", `$W true < / 2>/dev/null; echo $?`, "125\n", "0\n"},
 		{"a leaked descriptor", `exec 9</etc/passwd; $W sh -c '[ -e /proc/self/fd/9 ] && echo open || echo closed'`, "closed\n", "open\n"},
 		{"a large pipe", `seq 25000000 | $W cat | cksum; seq 25000000 | cksum`, "3075632480 213888897\n3075632480 213888897\n", ""},

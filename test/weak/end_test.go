@@ -149,7 +149,8 @@ func TestTerminal(t *testing.T) {
 	policy := b.PolicyFile(t, "terminal", base+files)
 	c := harness.Command{Dir: b.work, Limit: limit, Argv: []string{
 		"unshare", "-U", "--map-current-user", "--keep-caps", b.refuse, b.Bin, "--policy", policy, "--",
-		"sh", "-c", "test -t 0 && test -t 1 && echo terminal; trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.1; done"}}
+		"sh", "-c", "test -t 0 && test -t 1 && echo terminal; trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.1; done",
+	}}
 	got, err := b.Dialogue(c, harness.Size{Rows: 24, Cols: 80}, []harness.Action{
 		{Expect: regexp.MustCompile("terminal[\r\n]+ready")}, {Send: "\x03"}, {Expect: regexp.MustCompile("interrupted")},
 	})
