@@ -146,21 +146,24 @@ func measureCrowd(s *shop) ([]row, error) {
 		return nil, err
 	}
 	took := map[string]series{}
-	failed := map[string]int{}
+	failed := map[string][]error{}
 	for range crowdRounds {
 		for _, c := range all {
-			d, n := s.crowd(c.argv)
+			d, errs := s.crowd(c.argv)
 			took[c.name] = append(took[c.name], d)
-			failed[c.name] += n
+			failed[c.name] = append(failed[c.name], errs...)
 		}
 	}
 	bare := took["bare"].median()
 	rows := []row{}
 	for _, c := range all[1:] {
 		ratio := took[c.name].median() / bare
-		figure := fmt.Sprintf("%.1f × (%.2f s against %.2f s); %d of %d failed", ratio, took[c.name].median(), bare, failed[c.name], crowdSize*crowdRounds)
+		figure := fmt.Sprintf("%.1f × (%.2f s against %.2f s); %d of %d failed", ratio, took[c.name].median(), bare, len(failed[c.name]), crowdSize*crowdRounds)
+		if len(failed[c.name]) > 0 {
+			figure += ", the first: " + failed[c.name][0].Error()
+		}
 		if c.name == "hermes-wrap" {
-			rows = append(rows, judged("50 sandboxes at once against 50 bare processes", "15 ×, all run", figure, ratio <= 15 && failed[c.name] == 0))
+			rows = append(rows, judged("50 sandboxes at once against 50 bare processes", "15 ×, all run", figure, ratio <= 15 && len(failed[c.name]) == 0))
 			continue
 		}
 		rows = append(rows, row{What: "50 at once, " + c.name, Figure: figure})
@@ -169,8 +172,8 @@ func measureCrowd(s *shop) ([]row, error) {
 }
 
 // crowd starts a command many times at once and tells how long all of them
-// took and how many failed.
-func (s *shop) crowd(argv []string) (seconds float64, failed int) {
+// took and which failed.
+func (s *shop) crowd(argv []string) (seconds float64, failed []error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	begin := time.Now()
@@ -178,7 +181,7 @@ func (s *shop) crowd(argv []string) (seconds float64, failed int) {
 		wg.Go(func() {
 			if _, err := s.output(argv...); err != nil {
 				mu.Lock()
-				failed++
+				failed = append(failed, err)
 				mu.Unlock()
 			}
 		})

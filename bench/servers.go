@@ -63,6 +63,7 @@ func (n *network) policyText() string {
 	return fmt.Sprintf(`version: 1
 name: bench-network
 extends: [builtin:strict]
+limits: {connections: 4096}
 network:
   hosts:
     raw.test: [127.0.0.1]

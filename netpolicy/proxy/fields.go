@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -20,8 +21,46 @@ var aboutClient = []string{
 	"X-Forwarded-Server", "X-Real-Ip",
 }
 
+// rewrites are the fields in which some servers look for another path or host
+// than the request's (IIS, Zend, Symfony, Envoy). What was judged is the
+// request's, so they are not forwarded.
+var rewrites = []string{
+	"X-Original-Url", "X-Original-Uri", "X-Original-Path", "X-Original-Host", "X-Rewrite-Url", "X-Rewrite-Uri", "X-Host",
+	"X-Forwarded-Uri", "X-Forwarded-Path", "X-Forwarded-Prefix", "X-Envoy-Original-Path", "X-Envoy-Original-Host",
+}
+
 // methodOverrides are the fields in which some servers look for the real method.
 var methodOverrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
+// dashed gives the name that a server sees which turns fields into variables
+// (CGI, WSGI, Rack, PHP): it cannot tell "_" from "-".
+func dashed(name string) string {
+	if !strings.Contains(name, "_") {
+		return name
+	}
+	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+}
+
+// isAmong tells whether a field's name, in either spelling, is in a list.
+func isAmong(name string, lists ...[]string) bool {
+	name = dashed(name)
+	for _, list := range lists {
+		if slices.Contains(list, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropMisleading removes what tells the server of another client, path or host,
+// and what looks like framing to one that cannot tell "_" from "-".
+func dropMisleading(h http.Header) {
+	for name := range h {
+		if isAmong(name, aboutClient, rewrites) || name != dashed(name) && isAmong(name, hopByHop, []string{"Content-Length"}) {
+			delete(h, name)
+		}
+	}
+}
 
 // dropHopByHop removes what is about one connection, with the fields that
 // Connection names. "TE: trailers" is kept: gRPC needs it.
@@ -44,19 +83,12 @@ func dropHopByHop(h http.Header) {
 // mayTrail tells whether a field may come after a body: none that frames,
 // routes or authenticates a message (RFC 9110, section 6.5.1).
 func mayTrail(name string) bool {
-	switch textproto.CanonicalMIMEHeaderKey(name) {
+	switch dashed(textproto.CanonicalMIMEHeaderKey(name)) {
 	case "Host", "Content-Length", "Content-Encoding", "Content-Type", "Content-Range", "Authorization", "Cookie",
 		"Set-Cookie", "Cache-Control", "Max-Forwards", "Range", "If-Match", "If-None-Match", "Date", "Location":
 		return false
 	}
-	for _, list := range [][]string{hopByHop, aboutClient, methodOverrides} {
-		for _, n := range list {
-			if n == name {
-				return false
-			}
-		}
-	}
-	return isTokenString(name)
+	return isTokenString(name) && !isAmong(name, hopByHop, aboutClient, rewrites, methodOverrides)
 }
 
 // badFields gives the name of a response field that must not be written out,

@@ -98,8 +98,11 @@ func (s *Server) decideMethods(f *front, r *request, path, query string) (netpol
 	if d.Verdict != netpolicy.Allow {
 		return d, denied(f.host, d)
 	}
-	for _, name := range methodOverrides {
-		for _, method := range r.header[name] {
+	for name, methods := range r.header {
+		if !isAmong(name, methodOverrides) {
+			continue
+		}
+		for _, method := range methods {
 			judged.Method = strings.ToUpper(method)
 			if !isTokenString(judged.Method) {
 				return d, malformed(http.StatusBadRequest, "malformed "+name)
@@ -127,9 +130,7 @@ func (f *front) outgoing(r *request, path, query string) *http.Request {
 		authority = strings.TrimSuffix(dial, ":"+strconv.Itoa(int(f.port)))
 	}
 	h := r.header
-	for _, name := range aboutClient {
-		delete(h, name)
-	}
+	dropMisleading(h)
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // keeps net/http from adding its own
 	}
@@ -183,6 +184,8 @@ func (s *Server) newTransport(h2 bool) *http.Transport {
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: 30 * time.Second,
 			PingTimeout:     15 * time.Second,
+			// What a client does not fetch waits here, for each request.
+			MaxReceiveBufferPerStream: 1 << 20,
 		},
 	}
 }

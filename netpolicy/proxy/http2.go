@@ -108,6 +108,13 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 	if !ok || f == nil {
 		panic("connection without a front")
 	}
+	defer s.streams.Add(-1)
+	if s.streams.Add(1) > int64(s.limits.Requests) {
+		refused := tooMany(f.host, "requests")
+		s.record(refused.event(audit.KindRequest, f))
+		s.answerHTTP2(w, http.NoBody, refused)
+		return
+	}
 	in, err := readHTTP2(r)
 	if err != nil {
 		refused := malformed(http.StatusBadRequest, err.Error())
@@ -219,6 +226,11 @@ func (s *Server) respondHTTP2(w http.ResponseWriter, resp *http.Response, method
 		header["Content-Type"] = nil // no guessing
 	}
 	w.WriteHeader(resp.StatusCode)
+	if resp.ContentLength < 0 { // perhaps a stream, whose first piece may come much later
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return err
+		}
+	}
 	if method != http.MethodHead {
 		if err := s.copyHTTP2(w, resp.Body, idle); err != nil {
 			return err

@@ -11,10 +11,12 @@ import (
 )
 
 // The values of "error" in the body of a refusal. An agent can tell from them
-// who said no: the policy, the proxy about the request, or the other side.
+// who said no: the policy, the proxy about the request or about how much there is
+// of it, or the other side.
 const (
 	errPolicy   = "policy_denied"
 	errRequest  = "bad_request"
+	errLimit    = "limit_reached"
 	errUpstream = "upstream_failed"
 )
 
@@ -25,6 +27,7 @@ const (
 	notePolicy = "This is a decision of the sandbox's policy. Retrying will not help, nor will another address, port, " +
 		"resolver, proxy setting or protocol: every connection is captured and judged the same way."
 	noteRequest  = "The sandbox's proxy refuses requests that two servers could read differently. Send it in the standard form."
+	noteLimit    = "The sandbox carries only so much at a time. Let other requests end, then try again."
 	noteUpstream = "The policy allows this; the server or the way to it failed outside of the sandbox."
 	hintCaptured = "no proxy setting is needed: connections are captured anyway; unset the proxy variables"
 )
@@ -70,6 +73,12 @@ func forbidden(h netpolicy.Host, reason string) *refusal {
 
 func malformed(status int, reason string) *refusal {
 	return newRefusal(status, errRequest, noteRequest, reason)
+}
+
+func tooMany(h netpolicy.Host, what string) *refusal {
+	r := newRefusal(http.StatusServiceUnavailable, errLimit, noteLimit, "too many "+what+" at a time")
+	r.Host = h.String()
+	return r
 }
 
 func unreachable(h netpolicy.Host, status int, reason string) *refusal {

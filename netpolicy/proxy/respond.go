@@ -34,6 +34,11 @@ func (h *http1) respond(hd *head, resp *http.Response, idle *time.Timer, keep *b
 	if bodiless {
 		return h.out.Flush()
 	}
+	if length < 0 { // perhaps a stream, whose first piece may come much later
+		if err := h.out.Flush(); err != nil {
+			return err
+		}
+	}
 	if err := h.copyBody(resp.Body, chunked, length, idle); err != nil {
 		return err
 	}

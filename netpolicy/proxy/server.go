@@ -58,9 +58,10 @@ type Server struct {
 	// Limits bounds what the sandbox can make the Server hold.
 	Limits Limits
 
-	names names
-	open  atomic.Int64
-	wg    sync.WaitGroup
+	names   names
+	open    atomic.Int64 // connections
+	streams atomic.Int64 // HTTP/2 requests
+	wg      sync.WaitGroup
 
 	once       sync.Once
 	limits     Limits
