@@ -244,6 +244,11 @@ func (v *view) bindEntry(path string, t *tree) (Entry, bool) {
 	}, true
 }
 
+func (v *view) mounted(path string, t *tree) bool {
+	_, ok := v.bindEntry(path, t)
+	return ok
+}
+
 // isHidden tells whether a path lies at or below a hidden one: deny wins.
 func (v *view) isHidden(path string) bool {
 	return slices.ContainsFunc(v.hidden, func(h tree) bool { return within(path, h.res.real) })
@@ -285,10 +290,11 @@ func (v *view) covers() []Entry {
 }
 
 // pin binds every directory from below root down to dir onto itself, since
-// renaming the parent of a covered entry would leave the cover behind.
+// renaming the parent of a covered entry would leave the cover behind. A tree
+// with a mount of its own needs no pin; one that a tree above it shows has none.
 func (v *view) pin(pins map[string]Entry, dir, root string, why tree) {
 	for ; within(dir, root) && dir != root; dir = filepath.Dir(dir) {
-		if v.trees[dir] == nil {
+		if t := v.trees[dir]; t == nil || !v.mounted(dir, t) {
 			pins[dir] = Entry{Kind: KindPin, Target: dir, Dir: true, Rule: why.rule, Pos: why.pos}
 		}
 	}

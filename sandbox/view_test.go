@@ -85,6 +85,33 @@ func TestProtect(t *testing.T) {
 	}
 }
 
+// A tree below another with the same rights is no mount of its own, so it has
+// to be pinned: a rename would leave the cover behind.
+func TestProtectBelowTwoGrants(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		exec []string
+		want []string
+	}{
+		{"the same rights", nil, []string{"pin a/b", "pin a/b/d", "protect a/b/d/file"}},
+		{"a mount of its own", []string{"a/b"}, []string{"pin a/b/d", "protect a/b/d/file"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := layout(t, map[string]string{"bin/tool": "x", "a/b/d/file": "x"})
+			var p policy.Policy
+			p.Filesystem.Write, p.Filesystem.Exec = at(dir, "a", "a/b"), at(dir, c.exec...)
+			p.Filesystem.Protect = at(dir, "a/b/d/file")
+			plan, err := planned(dir, p, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, entriesOf(plan, dir, KindPin, KindProtect)); diff != "" {
+				t.Errorf("covers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestProtectRefusesHardLinks(t *testing.T) {
 	dir := layout(t, map[string]string{"bin/tool": "x", "ws/.envrc": "x"})
 	p := policy.Policy{Workspace: workspace(dir, "ws")}
