@@ -253,10 +253,9 @@ func elfNeeds(path string) (loader string, dirs []string) {
 // prefix with a Python or Node library. It never gives a home directory, the
 // root or a shared place such as ~/.local.
 func (c *chain) installation(program string) (out []string) {
-	home := c.home
 	bin := filepath.Dir(program)
 	prefix := filepath.Dir(bin)
-	if prefix == "/" || prefix == "/usr" || prefix == "/usr/local" || prefix == home || within(home, prefix) {
+	if c.shared(prefix) {
 		return nil
 	}
 	config := filepath.Join(prefix, "pyvenv.cfg")
@@ -265,12 +264,12 @@ func (c *chain) installation(program string) (out []string) {
 		if base := venvHome(b); base != "" {
 			out = append(out, c.installation(filepath.Join(base, "python3"))...)
 		}
-		if c.writable(config) {
+		if r, err := resolve(config); err != nil || c.writable(r.real) {
 			return out
 		}
 		return append(out, editableSources(prefix)...)
 	}
-	if filepath.Base(bin) != "bin" || prefix == filepath.Join(home, ".local") {
+	if filepath.Base(bin) != "bin" {
 		return nil
 	}
 	for _, mark := range []string{"lib/python3*", "lib/node_modules", "lib/jvm", "lib/modules"} {
@@ -279,6 +278,18 @@ func (c *chain) installation(program string) (out []string) {
 		}
 	}
 	return out
+}
+
+// shared tells whether a prefix holds much more than one installation. It is
+// judged by what it is: a symlink of another name leads to the same directory.
+func (c *chain) shared(prefix string) bool {
+	p, err := resolve(prefix)
+	if err != nil || slices.Contains([]string{"/", "/usr", "/usr/local"}, p.real) {
+		return true
+	}
+	home, _ := resolve(c.home)
+	local, _ := resolve(filepath.Join(c.home, ".local"))
+	return within(home.real, p.real) || within(c.home, p.real) || p.real == local.real
 }
 
 // venvHome reads the "home" key of pyvenv.cfg (PEP 405).

@@ -151,14 +151,28 @@ func TestChainBelievesNoWritableFile(t *testing.T) {
 	}
 }
 
+// The environment lies in the workspace, under whatever name it is reached.
+func TestChainBelievesNoWritableFileThroughALink(t *testing.T) {
+	dir := layout(t, map[string]string{
+		"home/venv": "-> ../ws/venv", "ws/venv/bin/tool": "x", "ws/venv/pyvenv.cfg": "home = /usr/bin\n",
+		"ws/venv/lib/python3.12/site-packages/x.pth": "$T/home/.ssh\n", "home/.ssh/id_ed25519": "a secret",
+	})
+	c := chain{home: filepath.Join(dir, "home"), writable: func(p string) bool { return within(p, filepath.Join(dir, "ws")) }}
+	if diff := cmp.Diff([]string{"home/venv"}, under(dir, c.installation(filepath.Join(dir, "home/venv/bin/tool")))); diff != "" {
+		t.Errorf("shown (-want +got):\n%s", diff)
+	}
+}
+
 func TestInstallationIsNeverAHome(t *testing.T) {
 	dir := layout(t, map[string]string{
 		"home/bin/tool": "x", "home/lib/python3.12/": "", "home/.local/bin/tool": "x", "home/.local/lib/python3.12/": "",
 		"home/pyvenv.cfg": "home = /usr/bin\n", "home/ok/bin/tool": "x", "home/ok/lib/python3.12/": "", "bin/tool": "x", "lib/python3.12/": "",
+		"ws/home": "-> $T/home", "ws/local": "-> ../home/.local", "ws/above": "-> $T", "ws/ok": "-> $T/home/ok",
 	})
 	c := chain{home: filepath.Join(dir, "home"), writable: func(string) bool { return false }}
 	for program, want := range map[string][]string{
 		"home/bin/tool": nil, "home/.local/bin/tool": nil, "bin/tool": nil, "home/ok/bin/tool": {"home/ok"},
+		"ws/home/bin/tool": nil, "ws/local/bin/tool": nil, "ws/above/bin/tool": nil, "ws/ok/bin/tool": {"ws/ok"},
 	} {
 		if diff := cmp.Diff(want, under(dir, c.installation(filepath.Join(dir, program)))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", program, diff)
