@@ -67,7 +67,8 @@ type Source struct {
 // Layer is one protection that can be missing on a machine.
 type Layer string
 
-// The layers, as written in require.may_degrade.
+// The layers. All but seccomp and proc can be named in require.may_degrade:
+// nothing could stand in for those two.
 const (
 	LayerNamespaces Layer = "namespaces" // user, mount, pid, net, ipc, uts namespaces and the private root
 	LayerLandlock   Layer = "landlock"   // the Landlock domain
@@ -84,9 +85,9 @@ type Require struct {
 	// MayDegrade names the layers that may be missing. Whatever is then missing
 	// is said in the first line on stderr and in the audit record. Empty:
 	// nothing may be missing, and the launch stops with exit 125 instead.
-	MayDegrade []Layer `yaml:"may_degrade" json:"may_degrade,omitzero" enum:"namespaces,landlock,seccomp,memory,pids,cpu,proc,capture" tighten:"subset"`
-	// LandlockABI is the lowest Landlock ABI to accept. 0 accepts what
-	// the profile needs (3: truncation is covered).
+	MayDegrade []Layer `yaml:"may_degrade" json:"may_degrade,omitzero" enum:"namespaces,landlock,memory,pids,cpu,capture" tighten:"subset"`
+	// LandlockABI is the lowest Landlock ABI to accept, see landlock(7). 0
+	// means 2: with 1 no file can be moved between directories.
 	LandlockABI int `yaml:"landlock_abi" json:"landlock_abi,omitzero" max:"16" tighten:"higher"`
 }
 

@@ -95,7 +95,7 @@ func (c *compiler) identity() error {
 
 // layers decides what this kernel can enforce, and whether that is enough.
 func (c *compiler) layers() error {
-	need := max(c.p.Require.LandlockABI, 1)
+	need := max(c.p.Require.LandlockABI, leastLandlock)
 	c.plan.Abi = min(c.h.Abi, newestABI)
 	if c.h.Abi < need {
 		d := Degradation{policy.LayerLandlock, fmt.Sprintf("Landlock ABI %d", need), "no Landlock"}

@@ -183,7 +183,7 @@ func TestCompileRefuses(t *testing.T) {
 		want   string
 		is     error
 	}{
-		{"no Landlock", nil, func(_ string, h *Host) { h.Abi = 0 }, "landlock cannot be enforced: needed Landlock ABI 1; found no Landlock", nil},
+		{"no Landlock", nil, func(_ string, h *Host) { h.Abi = 0 }, "landlock cannot be enforced: needed Landlock ABI 2; found no Landlock", nil},
 		{"an older Landlock", func(_ string, p *policy.Policy) { p.Require.LandlockABI = 9 }, nil, "needed Landlock ABI 9; found Landlock ABI 6", nil},
 		{"no capture", nil, func(_ string, h *Host) { h.Tproxy = false }, "capture cannot be enforced", nil},
 		{"our own state under a grant", nil, func(dir string, h *Host) { h.Secret = []string{filepath.Join(dir, "ws/state")} }, "must stay outside", nil},
