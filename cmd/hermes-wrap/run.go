@@ -227,7 +227,16 @@ func (l *launch) ended(res sandbox.Result) (int, error) {
 	if res.Stopped != nil {
 		reason = res.Stopped.Error()
 	}
-	return code, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: reason})
+	return code, errors.Join(l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: reason}), l.closeAudit())
+}
+
+// closeAudit writes what the rate limit left out; where a record is required,
+// that number is part of it.
+func (l *launch) closeAudit() error {
+	if err := l.log.Close(); err != nil && l.prep.policy.Audit.Required {
+		return err
+	}
+	return nil
 }
 
 // exitCode is the command's own code, or 128 and the signal that ended it.
