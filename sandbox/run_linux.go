@@ -63,6 +63,7 @@ type run struct {
 	term     *Terminal
 	pub      *publisher
 	messages chan message
+	built    chan struct{} // closed once signals can be passed in
 	began    time.Time
 }
 
@@ -75,7 +76,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, stepErr(StepPreflight, err)
 		}
 	}
-	r := &run{Options: o, messages: make(chan message, 16), began: time.Now()}
+	r := &run{Options: o, messages: make(chan message, 16), built: make(chan struct{}), began: time.Now()}
 	if r.Trace == nil {
 		r.Trace = func(Step, time.Duration) {}
 	}
@@ -84,9 +85,14 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, stepErr(StepPreflight, fmt.Errorf("listen for the self-test: %w", err))
 	}
 	defer canary.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Caught before the command can run, since it may run before create returns.
+	ForwardSignals(ctx, r.forward)
 	if err := r.create(canary.Addr().(*net.TCPAddr).Port); err != nil {
 		return Result{}, err
 	}
+	close(r.built)
 	res, err := r.supervise(ctx)
 	if r.term != nil {
 		r.term.Restore()

@@ -4,23 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// supervise passes signals in and the end out.
+// launchGrace is how long a signal waits for the launch to come to its end.
+const launchGrace = 5 * time.Second
+
+// forward passes a signal in. One that meets a launch that hangs does to us what
+// it does to any program.
+func (r *run) forward(sig unix.Signal, group bool) {
+	select {
+	case <-r.built:
+	case <-time.After(launchGrace):
+		signal.Reset(sig)
+		_ = unix.Kill(unix.Getpid(), sig)
+		return
+	}
+	if sig == unix.SIGWINCH && r.term != nil {
+		r.term.Resize()
+		return
+	}
+	// A stopped job is continued as a whole, whoever sent the signal.
+	_ = r.control.send(message{Op: opSignal, Signal: int(sig), Group: group || sig == unix.SIGCONT})
+}
+
+// supervise passes the end out.
 func (r *run) supervise(ctx context.Context) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ForwardSignals(ctx, func(sig unix.Signal, group bool) {
-		if sig == unix.SIGWINCH && r.term != nil {
-			r.term.Resize()
-			return
-		}
-		// A stopped job is continued as a whole, whoever sent the signal.
-		_ = r.control.send(message{Op: opSignal, Signal: int(sig), Group: group || sig == unix.SIGCONT})
-	})
 	over := make(chan error, 1)
 	var kill <-chan time.Time
 	var stopped error
