@@ -16,9 +16,17 @@ import (
 
 // tunnel dials and carries bytes both ways.
 func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, protocol string) {
-	up, err := s.dialHost(ctx, c.host, c.port)
-	if err != nil {
-		s.tunnelFailed(c, d, protocol, err)
+	var up net.Conn
+	// Dialling and recording need a deep stack, carrying a shallow one. Done on
+	// a goroutine of their own they give it back, for as long as the tunnel lasts.
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		defer s.recovered("tunnel")
+		up = s.openTunnel(ctx, c, d, protocol)
+	}()
+	<-opened
+	if up == nil {
 		return
 	}
 	stop, err := s.track(ctx, up)
@@ -26,27 +34,41 @@ func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, p
 		return
 	}
 	defer stop()
+	splice(c.Conn, up, s.limits.Idle)
+}
+
+// openTunnel dials, records, and sends what was read ahead. It gives nil when
+// the connection is over.
+func (s *Server) openTunnel(ctx context.Context, c *capture, d netpolicy.Decision, protocol string) net.Conn {
+	up, err := s.dialHost(ctx, c.host, c.port)
+	if err != nil {
+		s.tunnelFailed(c, d, protocol, err)
+		return nil
+	}
 	if !s.record(audit.Event{
 		Kind: audit.KindConnection, Verdict: audit.Allow, Host: c.host.String(), Port: c.port,
 		Addr: up.RemoteAddr().String(), Protocol: protocol, Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason,
-	}) {
+	}) || sendAhead(c, up, s.limits.Handshake) != nil {
+		_ = up.Close()
 		reset(c.Conn)
-		return
+		return nil
 	}
-	if len(c.ahead) > 0 {
-		if err := up.SetWriteDeadline(time.Now().Add(s.limits.Handshake)); err != nil {
-			return
-		}
-		if _, err := up.Write(c.ahead); err != nil {
-			reset(c.Conn)
-			return
-		}
-		c.ahead = nil
-		if err := up.SetWriteDeadline(time.Time{}); err != nil {
-			return
-		}
+	return up
+}
+
+// sendAhead sends what was read ahead of the client.
+func sendAhead(c *capture, up net.Conn, patience time.Duration) error {
+	if len(c.ahead) == 0 {
+		return nil
 	}
-	splice(c.Conn, up, s.limits.Idle)
+	if err := up.SetWriteDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := up.Write(c.ahead); err != nil {
+		return err
+	}
+	c.ahead = nil
+	return up.SetWriteDeadline(time.Time{})
 }
 
 func (s *Server) tunnelFailed(c *capture, d netpolicy.Decision, protocol string, err error) {
