@@ -123,7 +123,7 @@ func within(d time.Duration, so func() bool) bool {
 }
 
 func (g ground) left() (left []string) {
-	for _, p := range descendants() {
+	for _, p := range descendants(true) {
 		left = append(left, "process "+p.String())
 	}
 	for _, trace := range g.traces() {
@@ -174,9 +174,9 @@ func (p process) String() string {
 	return fmt.Sprintf("%d %s (%s) %q", p.pid, p.name, p.state, strings.ReplaceAll(string(args), "\x00", " "))
 }
 
-// descendants are all processes below the test; zombies that have come to it
-// are reaped on the way.
-func descendants() (out []process) {
+// descendants are all processes below the test. Zombies that have come to it are
+// reaped on the way, unless a command still runs: its own belongs to its Wait.
+func descendants(reap bool) (out []process) {
 	all := processes()
 	mine := map[int]bool{os.Getpid(): true}
 	for grew := true; grew; {
@@ -192,7 +192,9 @@ func descendants() (out []process) {
 			continue
 		}
 		if p.state == "Z" && p.parent == os.Getpid() {
-			_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+			if reap {
+				_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+			}
 			continue
 		}
 		out = append(out, p)

@@ -201,7 +201,7 @@ func find(launcher int, victim string) int {
 	if victim == "launcher" {
 		return launcher
 	}
-	for _, p := range descendants() {
+	for _, p := range descendants(false) {
 		switch victim {
 		case "proxy":
 			args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid))
