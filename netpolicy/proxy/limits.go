@@ -37,8 +37,7 @@ type Limits struct {
 	// Streams is the number of concurrent HTTP/2 streams a connection (250).
 	Streams int
 	// Requests is the number of HTTP/2 requests at a time, all connections
-	// together (Connections, but at least 512): each holds up to some MiB. One
-	// more is answered with 503.
+	// together (512): each may hold more than 1 MiB. One more is answered with 503.
 	Requests int
 	// DNSQueries is the number of queries on one TCP connection (1000).
 	DNSQueries int
@@ -61,7 +60,7 @@ func (l Limits) withDefaults() Limits {
 		HeadBytes:   cmp.Or(l.HeadBytes, 64<<10),
 		Headers:     cmp.Or(l.Headers, 200),
 		Streams:     cmp.Or(l.Streams, 250),
-		Requests:    cmp.Or(l.Requests, max(512, cmp.Or(l.Connections, 4096))),
+		Requests:    cmp.Or(l.Requests, 512),
 		DNSQueries:  cmp.Or(l.DNSQueries, 1000),
 	}
 }
