@@ -260,14 +260,14 @@ func (v *view) covers() []Entry {
 	var covers []Entry
 	for _, p := range v.protect {
 		root, write := v.writableAbove(p.res.real)
-		if !write {
+		if !write || v.isHidden(p.res.real) {
 			continue // nothing to protect from: it is read-only or invisible
 		}
 		covers = append(covers, Entry{Kind: KindProtect, Target: p.res.real, Dir: p.res.isDir(), Rule: p.rule, Pos: p.pos})
 		v.pin(pins, filepath.Dir(p.res.real), root, p)
 	}
 	for _, h := range v.hidden {
-		if visible, _, _ := v.rights(h.res.real); !visible {
+		if visible, _, _ := v.rights(h.res.real); !visible || v.isHidden(filepath.Dir(h.res.real)) {
 			continue
 		}
 		covers = append(covers, Entry{Kind: KindMask, Target: h.res.real, Dir: h.res.isDir(), Rule: h.rule, Pos: h.pos})

@@ -85,6 +85,22 @@ func TestProtect(t *testing.T) {
 	}
 }
 
+// What is hidden needs no further protection, and has nothing left to cover.
+func TestProtectBelowHidden(t *testing.T) {
+	for _, protect := range []string{"ws/a", "ws/a/b", "ws/a/b/file"} {
+		dir := layout(t, map[string]string{"bin/tool": "x", "ws/a/b/file": "x"})
+		p := policy.Policy{Workspace: workspace(dir, "ws")}
+		p.Filesystem.Hide, p.Filesystem.Protect = at(dir, "ws/a"), at(dir, protect)
+		plan, err := planned(dir, p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"mask ws/a"}, entriesOf(plan, dir, KindPin, KindProtect, KindMask)); diff != "" {
+			t.Errorf("%s: covers (-want +got):\n%s", protect, diff)
+		}
+	}
+}
+
 // A tree below another with the same rights is no mount of its own, so it has
 // to be pinned: a rename would leave the cover behind.
 func TestProtectBelowTwoGrants(t *testing.T) {
@@ -164,6 +180,7 @@ func TestHideWins(t *testing.T) {
 		{"what another rule grants", []string{"data/a"}, "data/a", []string{"bind ws", "bind bin/tool"}, []string{"mask data/a"}, nil},
 		{"above what another rule grants", []string{"data/a"}, "data", []string{"bind ws", "bind bin/tool"}, nil, nil},
 		{"absent", nil, "ws/.netrc", []string{"bind ws", "bind bin/tool"}, nil, []string{"!ws/.netrc"}},
+		{"twice", nil, "ws/se*/**", []string{"bind ws", "bind bin/tool"}, []string{"mask ws/secrets"}, nil},
 		{"invisible", nil, "data", []string{"bind ws", "bind bin/tool"}, nil, nil},
 	}
 	for _, c := range cases {
