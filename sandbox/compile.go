@@ -325,6 +325,7 @@ func (c *compiler) system() error {
 	for path, text := range etcFiles(c.h, c.plan.Hostname, c.plan.Home, shell, c.plan.Uid, c.plan.Gid) {
 		c.ownFile(path, Entry{Data: text, Rule: "made by the launcher"})
 	}
+	c.v.addFile(Entry{Kind: KindFile, Target: landlockProbe, Data: "no rule of Landlock's grants this file\n", Mode: 0o444, Rule: "the self-test"})
 	if c.h.Inspect {
 		c.trust()
 	}

@@ -43,25 +43,32 @@ func (p *pidOne) watchCovers() {
 	if err != nil {
 		os.Exit(exitFailed) // unwatched covers are not what the plan says
 	}
+	// The first look comes before the first wait: the host may have replaced
+	// an entry since the launch.
 	for {
+		if bare(f, covers) {
+			p.coverAgain(f, covers)
+		}
 		fds := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLPRI}}
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			os.Exit(exitFailed)
 		}
-		if !bare(f, covers) {
-			continue
-		}
-		p.frozen.Store(true)
-		_ = unix.Kill(-1, unix.SIGSTOP)
-		for p.frozen.Load() {
-			_ = p.c.send(message{Op: opBare})
-			// Whoever puts the covers back is in this pid namespace too: it must
-			// not be stopped, so nothing is looked at until it is done.
-			<-p.covered
-			p.frozen.Store(bare(f, covers))
-		}
-		_ = unix.Kill(-1, unix.SIGCONT)
 	}
+}
+
+// coverAgain stops everything inside until the launcher has put back what is
+// missing.
+func (p *pidOne) coverAgain(f *os.File, covers []Entry) {
+	p.frozen.Store(true)
+	_ = unix.Kill(-1, unix.SIGSTOP)
+	for p.frozen.Load() {
+		_ = p.c.send(message{Op: opBare})
+		// Whoever puts the covers back is in this pid namespace too: it must
+		// not be stopped, so nothing is looked at until it is done.
+		<-p.covered
+		p.frozen.Store(bare(f, covers))
+	}
+	_ = unix.Kill(-1, unix.SIGCONT)
 }
 
 func bare(f *os.File, covers []Entry) bool {

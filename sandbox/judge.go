@@ -79,6 +79,9 @@ func (p Plan) permission(path, kind string) PathVerdict {
 			return PathVerdict{Allowed: kind == "read", Reason: own + " is the sandbox's own", Rule: "the launcher"}
 		}
 	}
+	if path == landlockProbe {
+		return PathVerdict{Reason: "it is there for the self-test, which must not be able to read it", Rule: "the launcher"}
+	}
 	if best == nil {
 		return PathVerdict{Reason: "it does not exist inside: no rule makes it visible"}
 	}

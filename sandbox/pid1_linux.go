@@ -21,9 +21,10 @@ type pidOne struct {
 	c     *Channel
 	s     spec
 	agent int
-	slave int    // terminal, or -1
-	ptmx  string // where pseudo-terminals are made
-	group int    // the agent's process group
+	slave int       // terminal, or -1
+	ptmx  string    // where pseudo-terminals are made
+	group int       // the agent's process group
+	early []message // what came before the agent ran
 	// covered is told when the launcher has put the covers back.
 	covered chan struct{}
 	// frozen: everything is stopped by watchCovers and not by job control.
@@ -118,9 +119,15 @@ func (p *pidOne) prepare() (start, error) {
 // mapIDs shows the user's own ids inside: container user 0 is the user
 // outside, and this second namespace names it again by its own number.
 func (p *pidOne) mapIDs(pid int) error {
-	base := "/proc/" + strconv.Itoa(pid)
+	defer unix.Close(fdProc)
 	write := func(name, text string) error {
-		return os.WriteFile(base+name, []byte(text), 0)
+		fd, err := unix.Openat(fdProc, strconv.Itoa(pid)+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.Write(fd, []byte(text))
+		return err
 	}
 	if err := write("/uid_map", fmt.Sprintf("%d 0 1\n", p.s.Plan.Uid)); err != nil {
 		return fmt.Errorf("map user id: %w", err)
@@ -207,26 +214,39 @@ func (p *pidOne) openTerminal() error {
 	if err := p.c.send(message{Op: opTTY, files: []*os.File{master}}); err != nil {
 		return err
 	}
-	// The launcher copies modes and size before the agent can look at them.
-	_, err = p.c.receive()
-	return err
+	// The launcher copies modes and size before the agent can look at them. A
+	// signal that comes first waits for the agent.
+	for {
+		m, err := p.c.receive()
+		if err != nil || m.Op == opResume {
+			return err
+		}
+		p.early = append(p.early, m)
+	}
 }
 
 // listen carries out the launcher's requests until the launcher is gone.
 func (p *pidOne) listen() {
+	for _, m := range p.early {
+		p.carryOut(m)
+	}
 	for {
 		m, err := p.c.receive()
 		if err != nil {
-			os.Exit(125) // the launcher died: so does everything inside
+			os.Exit(exitFailed) // the launcher died: so does everything inside
 		}
-		switch m.Op {
-		case opSignal:
-			p.signal(unix.Signal(m.Signal), m.Group)
-		case opSocket:
-			p.offerSocket(m.Family)
-		case opCovered:
-			p.covered <- struct{}{}
-		}
+		p.carryOut(m)
+	}
+}
+
+func (p *pidOne) carryOut(m message) {
+	switch m.Op {
+	case opSignal:
+		p.signal(unix.Signal(m.Signal), m.Group)
+	case opSocket:
+		p.offerSocket(m.Family)
+	case opCovered:
+		p.covered <- struct{}{}
 	}
 }
 

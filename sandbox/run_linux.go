@@ -183,12 +183,16 @@ func (r *run) inherited(s spec, control *Channel) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A place for init's own executable, filled by stageInit.
+	// Places for init's own executable and its /proc, filled by stageInit.
 	self, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, err
 	}
-	return []*os.File{control.f, plan, self}, nil
+	proc, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	return []*os.File{control.f, plan, self, proc}, nil
 }
 
 // read turns the control connection into a channel; its end means that init is

@@ -17,9 +17,13 @@ func (p Plan) probes(canaryPort int) []probe {
 	if canaryPort > 0 {
 		list = append(list, probe{kind: probeConnect, port: canaryPort, what: "connecting to the host's loopback"})
 	}
-	// The mode of this file allows it, so only Landlock stands in the way.
-	if p.Abi > 0 && !p.UserNS && !p.misses(policy.LayerLandlock) {
+	// Its mode allows it and nothing covers it: only Landlock stands in the way.
+	switch {
+	case p.Abi == 0 || p.misses(policy.LayerLandlock):
+	case p.Weak != nil:
 		list = append(list, probe{kind: probeWrite, path: "/proc/self/comm", what: "writing a file that Landlock does not grant"})
+	default:
+		list = append(list, probe{kind: probeRead, path: landlockProbe, what: "reading a file that Landlock does not grant"})
 	}
 	if p.misses(policy.LayerSeccomp) {
 		return list

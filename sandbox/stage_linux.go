@@ -16,6 +16,7 @@ const (
 	fdControl = 3
 	fdSpec    = 4
 	fdSelf    = 5 // our own sealed executable
+	fdProc    = 6 // a writable mount of the sandbox's /proc that no path leads to
 )
 
 // stageInit is the first act inside the namespaces: already PID 1, with every
@@ -49,6 +50,9 @@ func prepareInside(c *Channel, s spec) error {
 	network := make(chan error, 1)
 	go func() { network <- offerDoors(c, s.Plan) }()
 	if err := buildRoot(s.Root, s.Plan.View, (&blobReader{control: c}).read); err != nil {
+		return stepErr(StepRoot, err)
+	}
+	if err := keepProc(); err != nil {
 		return stepErr(StepRoot, err)
 	}
 	return stepErr(StepNetwork, <-network)
@@ -98,6 +102,26 @@ func keepSelf() error {
 	}
 	defer unix.Close(fd)
 	return unix.Dup3(fd, fdSelf, 0)
+}
+
+// keepProc leaves PID 1 a way to write the agent's id maps: /proc as it is
+// mounted inside is read-only, because what an owner changes there (the mode of
+// an entry, as host user 0) would hold on the host too.
+func keepProc() error {
+	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("open proc: %w", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return fmt.Errorf("configure proc: %w", err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return fmt.Errorf("mount proc for init: %w", err)
+	}
+	defer unix.Close(fd)
+	return unix.Dup3(fd, fdProc, 0)
 }
 
 // boundUserNamespaces is the second lock on nested namespaces beside the

@@ -12,6 +12,9 @@ import (
 // bound from the host: a user namespace cannot make any.
 var standardNodes = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
 
+// landlockProbe is a file that the agent could read but for Landlock.
+const landlockProbe = "/run/hermes-wrap/no-landlock-rule"
+
 // devLinks are the symlinks of /dev.
 var devLinks = [][2]string{
 	{"/proc/self/fd", "/dev/fd"},
@@ -41,6 +44,11 @@ func systemEntries(p Plan, hostRoot bool) []Entry {
 		Entry{Kind: KindMqueue, Target: "/dev/mqueue", Write: true, Rule: made},
 		Entry{Kind: KindSeal, Target: "/dev", Rule: made},
 	)
+	if !p.UserNS || hostRoot {
+		// Otherwise programs that make user namespaces write their own id maps.
+		// Host user 0 must not: the mode of an entry is the same on the host.
+		out = append(out, Entry{Kind: KindSeal, Target: "/proc", Rule: made})
+	}
 	for _, path := range maskedPaths(hostRoot) {
 		if st, err := os.Lstat(path); err == nil {
 			out = append(out, Entry{Kind: KindMask, Target: path, Dir: st.IsDir(), Rule: made})

@@ -162,7 +162,7 @@ func (v *view) each(p policy.Path, do func(resolved, error) error) error {
 func (v *view) keepOut(p policy.Path, rule string) error {
 	return v.each(p, func(r resolved, err error) error {
 		if err == nil && r.nlink > 1 && r.mode.IsRegular() {
-			return fmt.Errorf("%s: %q has %d hard links, and a write through another name would pass the protection", rule, r.real, r.nlink)
+			return hardLinked(rule, r)
 		}
 		if err == nil {
 			v.protect = append(v.protect, tree{res: r, rule: rule, pos: p.Pos})
@@ -170,7 +170,10 @@ func (v *view) keepOut(p policy.Path, rule string) error {
 		// The name is guarded in any case: a symlink cannot be covered, and a
 		// cover is gone once somebody outside replaces or removes the entry.
 		v.guardNames(r, Guarded{Rule: rule, Pos: p.Pos})
-		return nil
+		if err != nil {
+			return nil
+		}
+		return v.keepLinked(r, rule, p.Pos)
 	})
 }
 
@@ -342,7 +345,7 @@ func (v *view) grants() []Grant {
 		out = append(out, Grant{Path: m.path, Write: true, Exec: m.exec, Rule: m.rule})
 	}
 	for _, f := range v.files {
-		if f.Kind == KindFile {
+		if f.Kind == KindFile && f.Target != landlockProbe {
 			out = append(out, Grant{Path: f.Target, Rule: f.Rule})
 		}
 	}

@@ -53,6 +53,7 @@ func (k *keeper) run() (err error) {
 	}
 	planFile.Close()
 	unix.Close(fdSelf)
+	unix.Close(fdProc)
 	children := make(chan os.Signal, 64)
 	signal.Notify(children, unix.SIGCHLD)
 	signal.Ignore(unix.SIGTTOU, unix.SIGTTIN, unix.SIGTSTP, unix.SIGPIPE, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)

@@ -34,7 +34,7 @@ const javaStore = "/run/hermes-wrap/cacerts"
 
 // covers are what lies over hidden entries: empty, and closed to everybody.
 var covers = map[string]string{
-	"/run/hermes-wrap": "d r", "/run/hermes-wrap/hidden-file": "f -", "/run/hermes-wrap/hidden-directory": "d -",
+	"/run/hermes-wrap": "d r", "/run/hermes-wrap/hidden-file": "f -", "/run/hermes-wrap/hidden-directory": "d -", "/run/hermes-wrap/no-landlock-rule": "f -",
 }
 
 // devEntries is the whole of /dev. /dev/tty cannot be opened without a

@@ -1,0 +1,60 @@
+package sandbox
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// What a protected directory names by a symlink is obeyed like a file in it.
+func TestProtectFollowsTheLinksInside(t *testing.T) {
+	hooks, scripts := "ws/.git/hooks", "ws/scripts"
+	cases := []struct {
+		name   string
+		link   string // what .git/hooks/pre-commit leads to
+		covers []string // beside .git/hooks itself
+		guard  []string
+	}{
+		{"no link", "", nil, nil},
+		{"a file", "-> ../../scripts/check", []string{"pin ws/scripts", "protect ws/scripts/check"}, []string{"ws/scripts/check"}},
+		{"a directory", "-> ../../scripts", []string{"protect ws/scripts"}, []string{"ws/scripts"}},
+		{"through a link", "-> ../../alias/check", []string{"pin ws/scripts", "protect ws/scripts/check"}, []string{"ws/alias", "ws/scripts/check"}},
+		{"nothing yet", "-> ../../scripts/new", []string{"pin ws/scripts"}, []string{"ws/scripts/new"}},
+		{"a neighbour", "-> pre-push", nil, nil},
+		{"what holds the directory", "-> ../..", nil, nil},
+		{"outside of what is writable", "-> $T/other/check", nil, nil},
+		{"a loop", "-> pre-commit", nil, nil},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			files := map[string]string{
+				"bin/tool": "x", hooks + "/pre-push": "#!x", scripts + "/check": "#!x", "other/check": "#!x", "ws/alias": "-> scripts",
+			}
+			if c.link != "" {
+				files[hooks+"/pre-commit"] = c.link
+			}
+			dir := layout(t, files)
+			p := policy.Policy{Workspace: workspace(dir, "ws")}
+			p.Filesystem.Protect = at(dir, hooks)
+			plan, err := planned(dir, p, func(h *Host) { h.Cwd = filepath.Join(dir, "ws") })
+			if err != nil {
+				t.Fatal(err)
+			}
+			var covers []string
+			for _, e := range entriesOf(plan, dir, KindPin, KindProtect) {
+				if e != "pin ws/.git" && e != "protect "+hooks {
+					covers = append(covers, e)
+				}
+			}
+			if diff := cmp.Diff(c.covers, covers); diff != "" {
+				t.Errorf("covers (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(append([]string{hooks}, c.guard...), guardedNames(plan, dir)); diff != "" {
+				t.Errorf("guarded (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
