@@ -9,7 +9,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -79,7 +78,7 @@ func run(o options) error {
 		return errors.New("HERMES_WRAP_BIN is not set: it names the binary to measure")
 	}
 	if os.Getuid() == 0 {
-		return runAsUser(o, cmp.Or(os.Getenv("HERMES_TEST_USER"), "nobody"))
+		return runAsUser(o, os.Getenv("HERMES_TEST_USER"))
 	}
 	s, err := newShop(bin)
 	if err != nil {

@@ -23,6 +23,9 @@ const (
 
 // runAsUser runs the benchmark again as an ordinary user.
 func runAsUser(o options, name string) error {
+	if name == "" {
+		return errors.New("HERMES_TEST_USER is not set: root names the ordinary user to measure as")
+	}
 	account, err := user.Lookup(name)
 	if err != nil {
 		return fmt.Errorf("HERMES_TEST_USER: %w", err)
