@@ -97,7 +97,7 @@ func proxyRuleset(self string, reads []string, runDir string, cgroups []string) 
 		grants = append(grants, Grant{Path: path})
 	}
 	for _, g := range grants {
-		r, err := g.rule(c.HandledAccessFS)
+		r, err := g.rule(c.HandledAccessFS, false)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

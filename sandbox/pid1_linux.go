@@ -109,7 +109,7 @@ func (p *pidOne) prepare() (start, error) {
 	}
 	if plan.Abi > 0 {
 		var err error
-		if st.ruleset, st.flags, err = buildRuleset(plan.Abi, plan.Grants, nil); err != nil {
+		if st.ruleset, st.flags, err = buildRuleset(plan.Abi, plan.Grants, nil, true); err != nil {
 			return st, stepErr(StepConfine, err)
 		}
 	}

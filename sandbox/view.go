@@ -349,6 +349,21 @@ func (v *view) grants() []Grant {
 			out = append(out, Grant{Path: f.Target, Rule: f.Rule})
 		}
 	}
+	out = v.gather(out, "/etc")
 	slices.SortFunc(out, func(a, b Grant) int { return strings.Compare(a.Path, b.Path) })
 	return out
+}
+
+// gather replaces the grants below a directory of the private root by one on
+// the directory, when all of them grant reading alone: it holds nothing but what
+// they name, and each rule makes every open(2) inside dearer.
+func (v *view) gather(grants []Grant, dir string) []Grant {
+	if _, above := v.covering(dir); above != nil || v.trees[dir] != nil {
+		return grants
+	}
+	below := func(g Grant) bool { return within(g.Path, dir) }
+	if slices.ContainsFunc(grants, func(g Grant) bool { return below(g) && (g.Write || g.Exec || g.Ioctl) }) {
+		return grants
+	}
+	return append(slices.DeleteFunc(grants, below), Grant{Path: dir, Rule: "what is visible of " + dir})
 }

@@ -175,7 +175,7 @@ func (k *keeper) confinement() (start, []*os.File, error) {
 	if plan.Weak.Network && (k.port == 0 || tcp == nil) || len(k.s.Filter) == 0 {
 		return st, open, errors.New("BUG: a network without a rule for it, or no filter")
 	}
-	st.ruleset, st.flags, err = buildRuleset(plan.Abi, grants, tcp)
+	st.ruleset, st.flags, err = buildRuleset(plan.Abi, grants, tcp, false)
 	return st, open, err
 }
 
