@@ -6,6 +6,7 @@ package main
 import (
 	"os"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -22,5 +23,8 @@ func main() {
 	if isProxyRole() {
 		os.Exit(runProxyRole())
 	}
+	// A launch is over before a collection would pay; settle switches it on
+	// again, for as long as the command runs.
+	debug.SetGCPercent(-1)
 	os.Exit(newCommandLine().execute(os.Args[1:]))
 }

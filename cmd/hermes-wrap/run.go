@@ -113,8 +113,7 @@ func (l *launch) start() (int, error) {
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
-		// What the launch needed is not needed while the agent runs.
-		Started:  func(int) { go debug.FreeOSMemory() },
+		Started:  func(int) { go settle() },
 		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
 	if err != nil {
@@ -122,6 +121,13 @@ func (l *launch) start() (int, error) {
 		return 0, errors.Join(err, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: err.Error()}))
 	}
 	return l.ended(res)
+}
+
+// settle ends the launch's exception from garbage collection (see main), and
+// gives back what only the launch needed.
+func settle() {
+	debug.SetGCPercent(100)
+	debug.FreeOSMemory()
 }
 
 // relayStops ends the run when the proxy fails or the time is over.
