@@ -102,24 +102,6 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return res, errors.Join(err, stepErr(StepContainer, r.box.destroy()))
 }
 
-// checkStream refuses a standard stream that would carry a piece of the host's
-// tree inside: a directory or an O_PATH handle (CVE-2024-21626).
-func checkStream(i int, f *os.File) error {
-	name := [3]string{"stdin", "stdout", "stderr"}[i]
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return fmt.Errorf("inspect %s: %w", name, err)
-	}
-	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
-	if err != nil {
-		return fmt.Errorf("inspect %s: %w", name, err)
-	}
-	if flags&unix.O_PATH != 0 || st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return fmt.Errorf("refuse %s: it is a directory or a path handle and would show the host's files inside", name)
-	}
-	return nil
-}
-
 // create builds the sandbox up to the moment in which init runs.
 func (r *run) create(canaryPort int) error {
 	ours, theirs, err := NewChannelPair()
