@@ -14,7 +14,7 @@ func TestProtectFollowsTheLinksInside(t *testing.T) {
 	hooks, scripts := "ws/.git/hooks", "ws/scripts"
 	cases := []struct {
 		name   string
-		link   string // what .git/hooks/pre-commit leads to
+		link   string   // what .git/hooks/pre-commit leads to
 		covers []string // beside .git/hooks itself
 		guard  []string
 	}{
