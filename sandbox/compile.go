@@ -50,7 +50,7 @@ func Compile(p policy.Policy, h Host, argv []string) (Plan, error) {
 		Name: p.Name, Digest: p.Digest, Argv: argv, Uid: h.Uid, Gid: h.Gid, Umask: -1, Inspect: h.Inspect,
 	}}
 	for _, step := range []func() error{
-		c.foresee, c.identity, c.layers, c.environment, c.places, c.granted, c.command, c.withheld, c.system, c.limits, c.finish, c.weaken,
+		c.foresee, c.identity, c.layers, c.environment, c.places, c.granted, c.command, c.withheld, c.keepPolicy, c.system, c.limits, c.finish, c.weaken,
 	} {
 		if err := step(); err != nil {
 			return Plan{}, err

@@ -68,3 +68,18 @@ func (c *compiler) leaksOut() error {
 	slices.SortFunc(problems, func(a, b policy.Problem) int { return strings.Compare(a.What, b.What) })
 	return problems
 }
+
+// keepPolicy protects the files that the policy was read from, so that the
+// agent does not write the policy of the next run.
+func (c *compiler) keepPolicy() error {
+	for _, s := range c.p.Sources {
+		r, err := resolve(s.Name)
+		if _, writable := c.v.writableAbove(r.real); err != nil || !filepath.IsAbs(s.Name) || !writable {
+			continue
+		}
+		if err := c.v.keepOut(policy.Path{Text: s.Name, Abs: s.Name}, "the policy itself"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
@@ -70,6 +72,25 @@ func TestGrantsThroughWritableSymlinks(t *testing.T) {
 		}
 		if refused && (!strings.Contains(err.Error(), c.refused+`" is a symlink in a writable tree`) || problems[0].Hint == "") {
 			t.Errorf("%s: got %v, want %q named and a hint", c.name, err, c.refused)
+		}
+	}
+}
+
+// The agent must not write the policy of the next run.
+func TestThePolicyIsProtected(t *testing.T) {
+	for name, want := range map[string][]string{
+		"ws/conf/policy.yaml": {"pin ws/conf", "protect ws/conf/policy.yaml"},
+		"ws/link.yaml":        {"pin ws/conf", "protect ws/conf/policy.yaml"},
+		"other/policy.yaml":   nil,
+	} {
+		dir := layout(t, map[string]string{"bin/tool": "x", "ws/conf/policy.yaml": "x", "other/policy.yaml": "x", "ws/link.yaml": "-> conf/policy.yaml"})
+		p := policy.Policy{Workspace: workspace(dir, "ws"), Sources: []policy.Source{{Name: "builtin:strict"}, {Name: filepath.Join(dir, name)}}}
+		plan, err := planned(dir, p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, entriesOf(plan, dir, KindPin, KindProtect)); diff != "" {
+			t.Errorf("%s: covers (-want +got):\n%s", name, diff)
 		}
 	}
 }
