@@ -201,6 +201,8 @@ static void child(const struct hw_spawn *s)
 {
 	char go;
 	report_fd = s->report_fd;
+	/* A parent that is killed before it says "go" must not leave us waiting. */
+	syscall(SYS_close, s->go_write_fd);
 	ssize_t n = read(s->go_fd, &go, 1);
 	if (n != 1)
 		fail(HW_STEP_MAP, n < 0 ? errno : EPIPE, 0);

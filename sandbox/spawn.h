@@ -71,6 +71,7 @@ struct hw_spawn {
 	const struct hw_probe *probes;
 	int probes_len;
 	int go_fd;                   /* a byte arrives here when the id maps are written */
+	int go_write_fd;             /* its other end, which the child must not hold: it waits for the byte or the end */
 	int report_fd;               /* struct hw_report on failure, end of file on success */
 };
 

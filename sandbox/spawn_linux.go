@@ -79,7 +79,7 @@ func (s start) spawn() (*running, error) {
 	}
 	defer repW.Close()
 	c := s.native()
-	c.go_fd, c.report_fd = C.int(goR.Fd()), C.int(repW.Fd())
+	c.go_fd, c.go_write_fd, c.report_fd = C.int(goR.Fd()), C.int(goW.Fd()), C.int(repW.Fd())
 	pid := C.hw_spawn(c)
 	if pid < 0 {
 		goW.Close()
