@@ -249,6 +249,9 @@ func (t *Terminal) mayRead() (now, settled bool) {
 		return false, false
 	}
 	if t.attend == attendAll || t.lockedAsked() {
+		// A key typed after a change of size arrives after it: SIGWINCH alone
+		// could come later than the key.
+		t.relay.withMaster(t.lockedResize)
 		return t.raw || t.lockedRaw() == nil, t.attend == attendAll
 	}
 	if err := t.lockedCook(); err != nil || t.attend == attendAsked {
