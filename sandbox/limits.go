@@ -65,7 +65,7 @@ const initTasks = 16
 
 // Rlimits is what the agent sets on itself before execve(2), inside its own
 // user namespace. RLIMIT_CORE is always 0: a core file would hold what the
-// agent had in memory.
+// agent had in memory. Signals that wait are always bounded.
 func (lp LimitPlan) Rlimits() []Rlimit {
 	return slices.Concat(lp.rlimits, []Rlimit{{Name: "RLIMIT_CORE", Resource: unix.RLIMIT_CORE}})
 }
@@ -181,8 +181,14 @@ func (lp *LimitPlan) useGroup(f LimitFacts, controller string) string {
 	return ""
 }
 
+// maxPending bounds the signals that wait in the sandbox. The kernel counts them
+// for the user on the whole machine: without a bound an agent could use up what
+// the caller's other programs need, the next launch among them.
+const maxPending = 4096
+
 // planProcess adds the limits that each process carries.
 func (lp *LimitPlan) planProcess(p policy.Policy, f LimitFacts) {
+	lp.rlimit("RLIMIT_SIGPENDING", unix.RLIMIT_SIGPENDING, maxPending, f)
 	for _, l := range []struct {
 		name, rlimit string
 		resource     int

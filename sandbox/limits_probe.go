@@ -244,7 +244,7 @@ func kernelAtLeast(release string, major, minor int) bool {
 
 func hardLimits() map[int]uint64 {
 	hard := map[int]uint64{}
-	for _, r := range []int{unix.RLIMIT_NOFILE, unix.RLIMIT_FSIZE, unix.RLIMIT_NPROC} {
+	for _, r := range []int{unix.RLIMIT_NOFILE, unix.RLIMIT_FSIZE, unix.RLIMIT_NPROC, unix.RLIMIT_SIGPENDING} {
 		var l unix.Rlimit
 		if unix.Getrlimit(r, &l) == nil {
 			hard[r] = l.Max

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,8 +135,12 @@ func TestPlanLimitsZeroPolicyUsesNothing(t *testing.T) {
 	if len(lp.Limits) != 0 || lp.Watch != 0 || cg.Systemd || cg.Resources == nil || cg.Memory != 0 || cg.PidsLimit != nil {
 		t.Errorf("got %+v with cgroup %+v, want no limit", lp, cg)
 	}
-	if r := lp.Rlimits(); len(r) != 1 || r[0].Resource != unix.RLIMIT_CORE || r[0].Hard != 0 {
-		t.Errorf("got rlimits %v, want only RLIMIT_CORE 0", r)
+	want := []Rlimit{
+		{Name: "RLIMIT_SIGPENDING", Resource: unix.RLIMIT_SIGPENDING, Soft: maxPending, Hard: maxPending},
+		{Name: "RLIMIT_CORE", Resource: unix.RLIMIT_CORE},
+	}
+	if r := lp.Rlimits(); !slices.Equal(r, want) {
+		t.Errorf("got rlimits %v, want %v", r, want)
 	}
 }
 
