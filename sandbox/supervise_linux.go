@@ -38,11 +38,17 @@ func (r *run) supervise(ctx context.Context) (Result, error) {
 	over := make(chan error, 1)
 	var kill <-chan time.Time
 	var stopped error
+	starting := time.After(startLimit)
 	for {
 		select {
+		case <-starting:
+			return Result{}, r.neverStarted()
 		case m, ok := <-r.messages:
 			if !ok {
 				return Result{Stopped: stopped}, r.initGone(stopped)
+			}
+			if m.Op == opStarted {
+				starting = nil
 			}
 			done, res, err := r.handle(ctx, m, over)
 			if done || err != nil {
@@ -127,7 +133,21 @@ func (r *run) initGone(stopped error) error {
 	if stopped != nil {
 		return nil
 	}
+	if n, err := r.Plan.Limits.OOMKills(r.Dir.Id); err == nil && n > 0 {
+		return stepErr(StepLimits, errors.New("limits.memory was reached, and the kernel ended the tree"))
+	}
 	return stepErr(StepExec, errors.New("the sandbox's init was killed; nothing inside is left running"))
+}
+
+// startLimit bounds what init needs between its own start and the command's.
+const startLimit = 30 * time.Second
+
+func (r *run) neverStarted() error {
+	r.box.kill()
+	return &StepError{
+		Step: StepConfine, Err: fmt.Errorf("init did not start the command within %v", startLimit),
+		Hint: "see whether your user may queue signals: ulimit -i, and SigQ in /proc/self/status",
+	}
 }
 
 func (r *run) watchMemory(ctx context.Context, over chan<- error) {
