@@ -15,6 +15,13 @@ var standardNodes = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random
 // landlockProbe is a file that the agent could read but for Landlock.
 const landlockProbe = "/run/hermes-wrap/no-landlock-rule"
 
+// Inside tells whether this process is in a sandbox of hermes-wrap already. A
+// second one cannot be made there: the first refuses namespaces.
+func Inside() bool {
+	_, err := os.Lstat(landlockProbe)
+	return err == nil
+}
+
 // devLinks are the symlinks of /dev.
 var devLinks = [][2]string{
 	{"/proc/self/fd", "/dev/fd"},

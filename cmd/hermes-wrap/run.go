@@ -30,7 +30,10 @@ type runFlags struct {
 	dryRun, trace, json, quiet bool
 }
 
-var errTime = errors.New("limits.time is over")
+var (
+	errTime   = errors.New("limits.time is over")
+	errInside = errors.New("this is inside a sandbox of hermes-wrap, which lets nobody make another")
+)
 
 // launch is one run from the policy to the exit code.
 type launch struct {
@@ -61,6 +64,9 @@ func (l *launch) run(argv []string) (int, error) {
 	who, err := whoCalls()
 	if err != nil {
 		return 0, err
+	}
+	if sandbox.Inside() {
+		return 0, &sandbox.StepError{Step: sandbox.StepPreflight, Err: errInside, Hint: "run the command itself: it is confined already, and nothing started here can get more"}
 	}
 	l.who = who
 	base := sandbox.RuntimeBase(os.Getenv)
