@@ -11,7 +11,7 @@ import (
 // its own, and the broker stays in it.
 const findBroker = `sid=$(cut -d' ' -f6 /proc/self/stat)
 for p in /proc/[0-9]*; do
-  if [ "$(cat $p/comm 2>/dev/null)" = hw-guard ] && [ "$(cut -d' ' -f6 $p/stat)" = $sid ]; then B=${p#/proc/}; fi
+  if [ "$(cat $p/comm 2>/dev/null)" = hw-guard ] && [ "$(cut -d' ' -f6 $p/stat 2>/dev/null)" = "$sid" ]; then B=${p#/proc/}; fi
 done
 [ -n "$B" ] || { echo no broker; exit 1; }
 `

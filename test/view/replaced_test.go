@@ -104,18 +104,21 @@ func attacksAfterRename(t *testing.T, w wraptest.World, dir string, cmd *exec.Cm
 func awaitCover(t *testing.T, path string) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		if covered(path) {
+		if found, _ := covered(path); found {
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Fatal("the cover did not come back")
+	_, seen := covered(path)
+	t.Fatalf("the cover did not come back; the wrapped shells and their mounts: %q", seen)
 }
 
-func covered(path string) bool {
+// covered tells whether a wrapped shell has a mount at the path, and what was
+// looked at.
+func covered(path string) (found bool, seen []string) {
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
-		return false
+		return false, nil
 	}
 	for _, p := range procs {
 		line, err := os.ReadFile(p)
@@ -124,8 +127,15 @@ func covered(path string) bool {
 		}
 		mounts, err := os.ReadFile(filepath.Join(filepath.Dir(p), "mountinfo"))
 		if err == nil && strings.Contains(string(mounts), " "+path+" ") {
-			return true
+			return true, nil
+		}
+		status, _ := os.ReadFile(filepath.Join(filepath.Dir(p), "stat"))
+		seen = append(seen, fmt.Sprintf("%s%v", status, err))
+		for line := range strings.Lines(string(mounts)) {
+			if strings.Contains(line, filepath.Dir(path)) {
+				seen = append(seen, line)
+			}
 		}
 	}
-	return false
+	return false, seen
 }
