@@ -95,7 +95,8 @@ func buildRuleset(abi int, grants []Grant, tcp []uint16, mounted bool) (fd int, 
 // voids the whole rule.
 // mounted says that a read-only mount stands below the rule. The rule then
 // grants truncation too, which the mount refuses (EROFS): an open(2) asks for
-// that right in passing and climbs to the root for it, a third of its price.
+// that right in passing and climbs to the root for it, a quarter of what
+// Landlock costs.
 func (g Grant) rule(handled landlock.AccessFSSet, mounted bool) (landlock.Rule, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(g.Path, &st); err != nil {
