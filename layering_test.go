@@ -20,20 +20,33 @@ const module = "github.com/hermes-wrap/hermes-wrap"
 // siblings says which packages of ours a package may import, tests not counted.
 // A package that is not listed may not exist: adding one is a decision.
 var siblings = map[string][]string{
-	"cmd/hermes-wrap":     {"audit", "netpolicy", "netpolicy/proxy", "policy", "profiles", "sandbox"},
-	"policy":              {},
-	"policy/internal/gen": {"policy"},
-	"sandbox":             {"policy"},
-	"netpolicy":           {"policy"},
-	"netpolicy/proxy":     {"audit", "netpolicy", "policy"},
-	"audit":               {},
-	"profiles":            {},
+	"cmd/hermes-wrap": {
+		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "sandbox", "secret",
+	},
+	"policy":               {},
+	"policy/internal/gen":  {"policy"},
+	"sandbox":              {"policy"},
+	"netpolicy":            {"netpolicy/strictjson", "policy"},
+	"netpolicy/strictjson": {},
+	"netpolicy/credential": {"netpolicy", "netpolicy/strictjson", "policy"},
+	"netpolicy/inference":  {"netpolicy", "netpolicy/strictjson", "policy"},
+	"netpolicy/proxy":      {"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/strictjson", "policy"},
+	"secret":               {"policy"},
+	"audit":                {},
+	"profiles":             {},
 }
 
 // owners says where a library of others may be imported outside of tests. One
 // file is the aim; the packages named here wrap it for all others.
 var owners = map[string][]string{
+	"github.com/aws/aws-sdk-go-v2":                  {"netpolicy/credential"},
+	"github.com/aws/smithy-go":                      {"netpolicy/credential"},
 	"github.com/bmatcuk/doublestar/v4":              {"policy", "sandbox"},
+	"github.com/go-json-experiment/json":            {"netpolicy/strictjson"},
+	"github.com/gobwas/ws":                          {"netpolicy/proxy"},
+	"github.com/vektah/gqlparser/v2":                {"netpolicy/proxy"},
+	"github.com/zalando/go-keyring":                 {"secret"},
+	"golang.org/x/time":                             {"netpolicy/proxy"},
 	"github.com/containerd/console":                 {"sandbox"},
 	"github.com/google/nftables":                    {"sandbox"},
 	"github.com/landlock-lsm/go-landlock":           {"sandbox"},

@@ -23,6 +23,10 @@ const (
 	KindUpstream   Kind = "upstream"   // an allowed request or connection failed outside
 	KindFault      Kind = "fault"      // a mistake of ours that one connection paid for
 	KindDropped    Kind = "dropped"    // events left out because there were too many
+	KindSecret     Kind = "secret"     // a placeholder or a live secret was about to leave or to come in
+	KindInference  Kind = "inference"  // what a call of a model used
+	KindBudget     Kind = "budget"     // a budget is nearly or wholly used up
+	KindReload     Kind = "reload"     // the policy was loaded again, or was not
 )
 
 // Verdict is the decision in an event. The zero value is for events that
@@ -69,6 +73,21 @@ type Event struct {
 	Reason string `json:"reason,omitempty"`
 	// Count is the number of events that a KindDropped event stands for.
 	Count int64 `json:"count,omitempty"`
+
+	// Operation is what was asked for inside a request: "tools/call search",
+	// "push refs/heads/main", "mutation deleteRepo".
+	Operation string `json:"operation,omitempty"`
+	// Credential is the name of the credential that was attached or met.
+	Credential string `json:"credential,omitempty"`
+	// Model is the model that was asked for, and Route the route that served it.
+	Model string `json:"model,omitempty"`
+	Route string `json:"route,omitempty"`
+	// InputTokens, OutputTokens and Cost are what a call used (inference).
+	InputTokens  int64   `json:"input_tokens,omitempty"`
+	OutputTokens int64   `json:"output_tokens,omitempty"`
+	Cost         float64 `json:"cost,omitempty"`
+	// Estimated tells that the provider did not say what was used.
+	Estimated bool `json:"estimated,omitempty"`
 
 	// Policy is the name of the policy (launch).
 	Policy string `json:"policy,omitempty"`

@@ -10,9 +10,10 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
-// Compile checks the network section of a policy and indexes it. The error is
-// a policy.Problems with every mistake.
-func Compile(n policy.Network) (*Engine, error) {
+// Compile checks the network section of a policy and indexes it, with the
+// routes to models, each of which stands for a rule of its own. The error is a
+// policy.Problems with every mistake.
+func Compile(n policy.Network, routes ...policy.Route) (*Engine, error) {
 	c := compiler{engine: &Engine{
 		compiled:  true,
 		rules:     newHostIndex[*rule](),

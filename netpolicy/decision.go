@@ -69,6 +69,15 @@ type Decision struct {
 	Reason string
 	// Hint is one thing the operator can do, or empty.
 	Hint string
+	// Credential names the credential to attach to an allowed request, or "".
+	Credential string
+	// MaxBody is the largest body that an allowed request may have (bytes); 0:
+	// no limit.
+	MaxBody int64
+	// Claim judges the messages of an allowed request. Nil: it has none that
+	// anybody judges. With a claim, Allow means no more than that the messages
+	// may be read and judged.
+	Claim *Claim
 }
 
 // Request is one HTTP request, already parsed.
@@ -83,4 +92,11 @@ type Request struct {
 	Path string
 	// Query holds the parameters as ParseQuery gives them.
 	Query url.Values
+	// Header holds the fields by canonical name. Rules judge by their presence,
+	// and by the type of the content.
+	Header map[string][]string
+	// Length is the length of the body in bytes, -1 when it is not known.
+	Length int64
+	// WebSocket tells that the request asks for an upgrade to WebSocket.
+	WebSocket bool
 }

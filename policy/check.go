@@ -34,25 +34,31 @@ func forms(name string) (form, bool) {
 // every process of the program.
 var allForms = sync.OnceValue(func() map[string]form {
 	all := map[string]form{
-		"name":        {pattern: `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, example: "letters, digits, dots, dashes and underscores: acme-hermes"},
-		"rule-name":   {pattern: `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, example: "letters, digits, dots, dashes and underscores: github-read"},
-		"extends":     {pattern: `^(builtin:[A-Za-z0-9][A-Za-z0-9._-]*|.*/.*|.*\.ya?ml)$`, check: checkExtends, example: `"builtin:strict", or a path to a file`},
-		"env-name":    {pattern: `^[A-Za-z_][A-Za-z0-9_]*$`, example: "letters, digits and underscores: LANG"},
-		"env-pattern": {pattern: `^[A-Za-z_][A-Za-z0-9_]*(\*[A-Za-z0-9_]*)*$`, example: `a name, or a pattern that starts with a letter: "LC_*"`},
-		"hostname":    {pattern: `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`, example: "one label of small letters, digits and dashes"},
-		"umask":       {pattern: `^0[0-7]{3}$`, example: `four octal digits in quotes: "0077"`},
-		"syscall":     {pattern: `^@?[a-z_][a-z0-9_-]*$`, example: `the name of a system call, or a set: "@network"`},
-		"host":        {pattern: `^[^A-Z/@ ]+$`, check: checkHost, example: "small letters, no scheme and no path: api.example.org"},
-		"host-name":   {pattern: `^[^A-Z/@* ]+$`, check: checkPlainHost, example: "a host name in small letters"},
-		"ip":          {check: checkIP},
-		"cidr":        {check: checkCIDR},
-		"method":      {pattern: `^[A-Z][A-Z-]{0,31}$`, example: "upper case: GET"},
-		"url-path":    {pattern: `^/`, check: checkURLPath, example: `starts with "/": "/v1/*"`},
-		"query":       {},
-		"publish":     {pattern: `^(.+:)?[0-9]+:[0-9]+$`, check: checkPublish, example: `"[ADDR:]HOST:PORT", e.g. "127.0.0.1:8080:80"`},
-		"host-port":   {pattern: `^.+:[0-9]+$`, check: checkHostPort, example: "host:port"},
-		"url":         {pattern: `^[A-Z]+ https?://`, check: checkURL, example: `a method and an absolute URL: "GET https://example.org/"`},
-		"no-glob":     {},
+		"name":         {pattern: `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, example: "letters, digits, dots, dashes and underscores: acme-hermes"},
+		"rule-name":    {pattern: `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, example: "letters, digits, dots, dashes and underscores: github-read"},
+		"extends":      {pattern: `^(builtin:[A-Za-z0-9][A-Za-z0-9._-]*|.*/.*|.*\.ya?ml)$`, check: checkExtends, example: `"builtin:strict", or a path to a file`},
+		"env-name":     {pattern: `^[A-Za-z_][A-Za-z0-9_]*$`, example: "letters, digits and underscores: LANG"},
+		"env-pattern":  {pattern: `^[A-Za-z_][A-Za-z0-9_]*(\*[A-Za-z0-9_]*)*$`, example: `a name, or a pattern that starts with a letter: "LC_*"`},
+		"hostname":     {pattern: `^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`, example: "one label of small letters, digits and dashes"},
+		"umask":        {pattern: `^0[0-7]{3}$`, example: `four octal digits in quotes: "0077"`},
+		"syscall":      {pattern: `^@?[a-z_][a-z0-9_-]*$`, example: `the name of a system call, or a set: "@network"`},
+		"host":         {pattern: `^[^A-Z/@ ]+$`, check: checkHost, example: "small letters, no scheme and no path: api.example.org"},
+		"host-name":    {pattern: `^[^A-Z/@* ]+$`, check: checkPlainHost, example: "a host name in small letters"},
+		"ip":           {check: checkIP},
+		"cidr":         {check: checkCIDR},
+		"method":       {pattern: `^[A-Z][A-Z-]{0,31}$`, example: "upper case: GET"},
+		"url-path":     {pattern: `^/`, check: checkURLPath, example: `starts with "/": "/v1/*"`},
+		"query":        {},
+		"header-name":  {pattern: "^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$", example: "the name of a header field: X-Api-Key"},
+		"json-pointer": {pattern: `^(/([^~]|~[01])*)?$`, check: checkPointer, example: `a JSON pointer: "/arguments/path"`},
+		"pattern":      {pattern: `^.+$`, check: checkPattern, example: `a name or a pattern: "search_*"`},
+		"proxy-url":    {pattern: `^(env|https?://.+)$`, check: checkProxyURL, example: `"env", or a URL: "http://proxy.example.org:3128"`},
+		"https-url":    {pattern: `^https://[^/@ ]+`, check: checkHTTPSURL, example: `"https://auth.example.org/oauth/token"`},
+		"keyring":      {pattern: `^[^/]+/[^/]+$`, example: `"SERVICE/USER"`},
+		"publish":      {pattern: `^(.+:)?[0-9]+:[0-9]+$`, check: checkPublish, example: `"[ADDR:]HOST:PORT", e.g. "127.0.0.1:8080:80"`},
+		"host-port":    {pattern: `^.+:[0-9]+$`, check: checkHostPort, example: "host:port"},
+		"url":          {pattern: `^[A-Z]+ https?://`, check: checkURL, example: `a method and an absolute URL: "GET https://example.org/"`},
+		"no-glob":      {},
 	}
 	for name, f := range all {
 		f.shape = regexp.MustCompile(f.pattern)
@@ -134,6 +140,49 @@ func checkURLPath(s string) (what, hint string) {
 		return fmt.Sprintf("%q is not in normal form", s), `write it without "//", "/./" and "/../"`
 	}
 	return checkGlob(s)
+}
+
+// checkPattern wants a pattern over text that is not a path.
+func checkPattern(s string) (what, hint string) {
+	for _, seg := range strings.Split(s, "/") {
+		if strings.Contains(seg, "**") && seg != "**" {
+			return fmt.Sprintf("%q: \"**\" must be a whole segment", s), `write "a/**/b", or "*" within a segment`
+		}
+	}
+	return "", ""
+}
+
+// checkPointer wants a JSON pointer that names something below the root.
+func checkPointer(s string) (what, hint string) {
+	if s == "" {
+		return "the pointer is empty", `name a place: "/arguments/path"`
+	}
+	return "", ""
+}
+
+// checkProxyURL keeps passwords out of policies.
+func checkProxyURL(s string) (what, hint string) {
+	if s == "env" {
+		return "", ""
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Host == "":
+		return fmt.Sprintf("%q is not a URL", s), `write "http://proxy.example.org:3128"`
+	case u.User != nil:
+		return "a policy holds no password", `set HTTPS_PROXY outside and write "env"`
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Sprintf("%q has more than a host and a port", s), ""
+	}
+	return "", ""
+}
+
+func checkHTTPSURL(s string) (what, hint string) {
+	u, err := url.Parse(s)
+	if err != nil || u.User != nil || u.Fragment != "" {
+		return fmt.Sprintf("%q is not a plain https URL", s), ""
+	}
+	return checkPlainHost(u.Hostname())
 }
 
 // checkGlob holds the one meaning of wildcards: "*" within a segment, "**"

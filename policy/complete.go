@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -27,9 +28,16 @@ func (p Policy) complete(vars map[string]string) Policy {
 	for i := range p.Network.Rules {
 		r := &p.Network.Rules[i]
 		setDefault(&r.Protocol, ProtocolHTTP)
-		if len(r.Ports) == 0 && r.Protocol == ProtocolHTTP {
+		if len(r.Ports) == 0 && r.Protocol != ProtocolTCP {
 			r.Ports = []int{80, 443}
 		}
+		if len(r.Paths) == 0 && r.Protocol == ProtocolGraphQL {
+			r.Paths = []string{"/graphql"}
+		}
+	}
+	p.Inference.Routes = slices.Clone(p.Inference.Routes)
+	for i := range p.Inference.Routes {
+		p.Inference.Routes[i].complete(i)
 	}
 	return p
 }
@@ -38,5 +46,18 @@ func setDefault[T comparable](v *T, d T) {
 	var zero T
 	if *v == zero {
 		*v = d
+	}
+}
+
+func (r *Route) complete(i int) {
+	setDefault(&r.Name, fmt.Sprintf("inference.routes[%d]", i))
+	switch {
+	case r.Port == 0 && r.Plain:
+		r.Port = 80
+	case r.Port == 0:
+		r.Port = 443
+	}
+	if r.Provider == "openai-compatible" || r.Provider == "local" {
+		setDefault(&r.Base, "/v1")
 	}
 }

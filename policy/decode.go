@@ -112,7 +112,7 @@ func (l *layer) decode(n *node, v reflect.Value, path string, tag reflect.Struct
 	}
 	before := len(l.problems)
 	switch v.Interface().(type) {
-	case Path, Name, Size, Duration:
+	case Path, Name, Size, Duration, Count:
 		l.decodeScalar(n, v, path, tag)
 	default:
 		l.decodeKind(n, v, path, tag)

@@ -82,6 +82,17 @@ func eachPath(v reflect.Value, path string, tag reflect.StructTag, f func(*Path,
 		for i := range v.Len() {
 			eachPath(v.Index(i), path+"["+strconv.Itoa(i)+"]", tag, f)
 		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			eachPath(v.Elem(), path, tag, f)
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			item := reflect.New(v.Type().Elem()).Elem()
+			item.Set(v.MapIndex(k))
+			eachPath(item, join(path, k.String()), tag, f)
+			v.SetMapIndex(k, item)
+		}
 	}
 }
 

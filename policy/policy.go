@@ -39,8 +39,14 @@ type Policy struct {
 	Limits Limits `yaml:"limits" json:"limits,omitzero"`
 	// Network is every connection, request and name.
 	Network Network `yaml:"network" json:"network,omitzero"`
+	// Credentials are secrets that stay outside, by name.
+	Credentials map[string]Credential `yaml:"credentials" json:"credentials,omitzero" key:"rule-name" tighten:"fixed"`
+	// Inference is every call of a model.
+	Inference Inference `yaml:"inference" json:"inference,omitzero"`
 	// Audit is where decisions are recorded.
 	Audit Audit `yaml:"audit" json:"audit,omitzero"`
+	// Metrics are numbers about the run.
+	Metrics Metrics `yaml:"metrics" json:"metrics,omitzero"`
 	// Assert holds the policy's own tests, run by "hermes-wrap test" and at
 	// each launch.
 	Assert []Assertion `yaml:"assert" json:"assert,omitzero" tighten:"superset"`
@@ -238,6 +244,10 @@ type Audit struct {
 	File Path `yaml:"file" json:"file,omitzero" is:"no-glob" tighten:"fixed"`
 	// Required stops the run when a record cannot be written.
 	Required bool `yaml:"required" json:"required,omitzero" tighten:"higher"`
+	// MaxSize is where the file is rotated (bytes). 0: 64M.
+	MaxSize Size `yaml:"max_size" json:"max_size,omitzero" min:"65536" tighten:"fixed"`
+	// Keep is how many rotated files are kept. 0: 8.
+	Keep int `yaml:"keep" json:"keep,omitzero" max:"1000" tighten:"fixed"`
 }
 
 // Assertion is one test of the policy: what must be allowed or denied.

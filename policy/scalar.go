@@ -18,6 +18,7 @@ var (
 	intForm      = lazy(`^-?(0|[1-9][0-9]{0,17})$`)
 	floatForm    = lazy(`^(0|[1-9][0-9]{0,8})(\.[0-9]{1,6})?$`)
 	sizeForm     = lazy(`^(0|[1-9][0-9]{0,17})([KMGT]?)$`)
+	countForm    = lazy(`^(0|[1-9][0-9]{0,17})([kMG]?)$`)
 	durationForm = lazy(`^(0|[1-9][0-9]{0,8})(ms|s|m|h)$`)
 	oldBool      = lazy(`^(?i:y|yes|n|no|on|off|true|false)$`)
 	oldNumber    = lazy(`^[-+]?(\.[0-9]|[0-9])[0-9a-fA-FxobeE_.+-]*$`)
@@ -79,6 +80,8 @@ func wanted(v reflect.Value) string {
 		return "size"
 	case Duration:
 		return "duration"
+	case Count:
+		return "number"
 	}
 	switch v.Kind() {
 	case reflect.Bool:
@@ -104,6 +107,8 @@ func setScalar(n *node, v reflect.Value, tag reflect.StructTag) (what, hint stri
 		return setSize(n, v)
 	case Duration:
 		return setDuration(n, v)
+	case Count:
+		return setCount(n, v)
 	}
 	switch v.Kind() {
 	case reflect.Bool:
@@ -182,6 +187,20 @@ func setSize(n *node, v reflect.Value) (what, hint string) {
 	}
 	i, err := strconv.ParseInt(m[1], 10, 64)
 	unit := int64(1) << (10 * strings.Index("_KMGT", m[2]))
+	if err != nil || i > math.MaxInt64/unit {
+		return fmt.Sprintf("%s is out of range", n.value), ""
+	}
+	v.SetInt(i * unit)
+	return "", ""
+}
+
+func setCount(n *node, v reflect.Value) (what, hint string) {
+	m := countForm().FindStringSubmatch(n.value)
+	if m == nil {
+		return fmt.Sprintf("want a number, got %q", n.value), "write a whole number, or one with k, M or G: 2M"
+	}
+	i, err := strconv.ParseInt(m[1], 10, 64)
+	unit := int64(math.Pow10(3 * strings.Index("_kMG", m[2])))
 	if err != nil || i > math.MaxInt64/unit {
 		return fmt.Sprintf("%s is out of range", n.value), ""
 	}

@@ -1,9 +1,12 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
+	"strings"
 )
 
 // validate checks what one value alone cannot tell: fields of one entry that
@@ -34,7 +37,7 @@ func (l *layer) validate() {
 
 func (l *layer) validateRule(path string, r Rule) {
 	l.validateHosts(path, r)
-	inspected := r.Access != "" || len(r.Allow) > 0 || len(r.Deny) > 0
+	inspected := r.Access != "" || len(r.Allow) > 0 || len(r.Deny) > 0 || r.Credential != "" || r.Protocol.InHTTP() || r.EncodedSlash
 	switch {
 	case r.Protocol == ProtocolTCP && len(r.Ports) == 0 && !l.has(path+".ports"):
 		l.add(l.at(path), path+".ports", "missing", "a tcp rule lists its ports: ports: [22]")
@@ -51,7 +54,7 @@ func (l *layer) validateRule(path string, r Rule) {
 		if i >= len(r.Allow) {
 			key, j = ".deny", i-len(r.Allow)
 		}
-		l.validateMatch(fmt.Sprintf("%s%s[%d]", path, key, j), m)
+		l.validateMatch(fmt.Sprintf("%s%s[%d]", path, key, j), r.Protocol, m)
 	}
 }
 
@@ -76,10 +79,42 @@ func (l *layer) validateHosts(path string, r Rule) {
 // refused tells whether a value is there but was reported.
 func (l *layer) refused(path string) bool { return l.bad[path] }
 
-// validateMatch refuses an empty clause, which would match everything.
-func (l *layer) validateMatch(path string, m Match) {
-	if m.Methods == nil && m.Paths == nil && m.Query == nil && !l.refusedBelow(path) {
-		l.add(l.at(path), path, "is empty", "write methods, paths or query")
+// validateMatch refuses an empty clause, which would match everything, and
+// fields that have no meaning in the rule's protocol.
+func (l *layer) validateMatch(path string, p Protocol, m Match) {
+	keys := 0
+	for _, f := range fieldsOf(reflect.TypeFor[Match]()) {
+		key := path + "." + f.key
+		if !l.has(key) {
+			continue
+		}
+		keys++
+		if want := matchFields(p); !slices.Contains(want, f.key) {
+			l.add(l.at(key), key, fmt.Sprintf("has no meaning in a rule with protocol %s", cmp.Or(p, ProtocolHTTP)), "there it can be "+strings.Join(want, ", "))
+		}
+	}
+	if keys == 0 && !l.refusedBelow(path) {
+		l.add(l.at(path), path, "is empty", "write "+strings.Join(matchFields(p), ", "))
+	}
+}
+
+// matchFields lists the keys of a clause that have a meaning in a protocol.
+func matchFields(p Protocol) []string {
+	switch p {
+	case ProtocolWebSocket:
+		return []string{"paths", "max_message", "json"}
+	case ProtocolGRPC:
+		return []string{"calls"}
+	case ProtocolGit:
+		return []string{"op", "repos", "refs"}
+	case ProtocolMCP:
+		return []string{"calls", "tools", "args"}
+	case ProtocolJSONRPC:
+		return []string{"calls", "args"}
+	case ProtocolGraphQL:
+		return []string{"operations", "names", "fields"}
+	default:
+		return []string{"methods", "paths", "query", "headers", "max_body"}
 	}
 }
 

@@ -71,7 +71,7 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 	if err != nil {
 		return prepared{}, err
 	}
-	e, err := netpolicy.Compile(p.Network)
+	e, err := netpolicy.Compile(p.Network, p.Inference.Routes...)
 	if err != nil {
 		return prepared{}, err
 	}

@@ -140,7 +140,7 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 		return nil, err
 	}
 	s := &proxy.Server{}
-	if s.Engine, err = netpolicy.Compile(p.Network); err != nil {
+	if s.Rules.Engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...); err != nil {
 		return nil, err
 	}
 	if s.Audit, err = audit.New(files[1], setup.Run); err != nil {

@@ -128,8 +128,8 @@ func (s *Server) addrOf(text string) (netip.Addr, dnsmessage.RCode) {
 
 // mentions tells whether some rule allows a connection to the host.
 func (s *Server) mentions(h netpolicy.Host) bool {
-	for _, port := range s.Engine.Ports() {
-		if s.Engine.Connection(h, port).Verdict == netpolicy.Allow {
+	for _, port := range s.engine().Ports() {
+		if s.engine().Connection(h, port).Verdict == netpolicy.Allow {
 			return true
 		}
 	}

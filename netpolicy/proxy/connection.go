@@ -48,7 +48,7 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 		s.serveDNSOverTCP(c)
 		return
 	}
-	s.carryJudged(ctx, c, s.Engine.Connection(c.host, c.port))
+	s.carryJudged(ctx, c, s.engine().Connection(c.host, c.port))
 }
 
 // carryJudged does with a connection what was decided about it.

@@ -49,7 +49,7 @@ func (s *Server) dialHost(ctx context.Context, h netpolicy.Host, port uint16) (n
 	var refused *refusedAddress
 	for _, a := range addrs {
 		a = a.Unmap()
-		d := s.Engine.Address(a, port)
+		d := s.engine().Address(a, port)
 		if d.Verdict == netpolicy.Allow {
 			allowed = append(allowed, a)
 			continue
@@ -70,7 +70,7 @@ func (s *Server) resolve(ctx context.Context, h netpolicy.Host) ([]netip.Addr, e
 	if h.IsAddr() {
 		return []netip.Addr{h.Addr()}, nil
 	}
-	if pinned := s.Engine.Pinned(h); len(pinned) > 0 {
+	if pinned := s.engine().Pinned(h); len(pinned) > 0 {
 		return pinned, nil
 	}
 	lookup := s.Resolve

@@ -91,7 +91,7 @@ func (h *http1) connect(ctx context.Context) {
 	}
 	h.c.host, h.c.port = host, port
 	h.f = &front{host: host, port: port}
-	d := h.s.Engine.Connection(host, port)
+	d := h.s.engine().Connection(host, port)
 	if d.Verdict != netpolicy.Allow && h.s.tls == nil {
 		// Without an authority the refusal can be read nowhere but here.
 		h.f.refusal = denied(host, d)
@@ -173,7 +173,7 @@ func (h *http1) frontFor(hd *head) error {
 		return badHead("malformed host in the request target")
 	}
 	h.f = &front{host: host, port: port}
-	d := h.s.Engine.Connection(host, port)
+	d := h.s.engine().Connection(host, port)
 	if d.Verdict == netpolicy.Allow && (d.Mode == netpolicy.ModePass || d.Mode == netpolicy.ModeInspect) {
 		return nil
 	}

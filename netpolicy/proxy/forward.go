@@ -33,70 +33,72 @@ type request struct {
 
 // judge decides a request and writes it anew. Exactly one result is non-nil.
 // The decision is on record when it returns.
-func (s *Server) judge(ctx context.Context, f *front, r *request) (*http.Request, *refusal) {
+func (s *Server) judge(ctx context.Context, f *front, r *request) (*flow, *refusal) {
 	if f.refusal != nil {
 		return nil, f.refusal
 	}
-	out, d, refused := s.decide(f, r)
+	fl := &flow{s: s, f: f, rules: s.rules()}
+	refused := fl.decide(r)
+	if refused == nil {
+		fl.out = fl.out.WithContext(ctx)
+		refused = fl.prepare()
+	}
 	if refused != nil {
-		e := refused.event(audit.KindRequest, f)
-		e.Method, e.Path = r.method, audit.Redact(r.target)
-		s.record(e)
+		fl.close()
+		s.record(fl.denial(refused, r))
 		return nil, refused
 	}
-	e := audit.Event{
-		Kind: audit.KindRequest, Verdict: audit.Allow, Host: f.host.String(), Port: f.port, Protocol: f.protocol(),
-		Method: r.method, Path: audit.Redact(out.URL.RequestURI()), Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason,
-	}
-	if !s.record(e) {
+	if !s.record(fl.permit(r)) {
+		fl.close()
 		return nil, unrecorded(f.host)
 	}
-	return out.WithContext(ctx), nil
+	return fl, nil
 }
 
-// decide asks the engine. It does no I/O.
-func (s *Server) decide(f *front, r *request) (*http.Request, netpolicy.Decision, *refusal) {
-	none := netpolicy.Decision{}
+// decide asks the engine about the head. It does no I/O.
+func (fl *flow) decide(r *request) *refusal {
+	f := fl.f
 	h, port, err := netpolicy.ParseHostPort(r.authority, f.port)
 	switch {
 	case err != nil:
-		return nil, none, malformed(http.StatusBadRequest, "malformed host: "+err.Error())
+		return malformed(http.StatusBadRequest, "malformed host: "+err.Error())
 	case h != f.host || port != f.port:
 		refused := forbidden(f.host, "the request names another host than the connection: "+h.String()+":"+strconv.Itoa(int(port)))
 		refused.Hint = hintCaptured
-		return nil, none, refused
+		return refused
 	case r.upgrade:
-		return nil, none, forbidden(h, "no rule allows a protocol upgrade (WebSocket)")
+		return forbidden(h, "no rule allows a protocol upgrade (WebSocket)")
 	case r.method == http.MethodTrace || r.method == "TRACK":
-		return nil, none, forbidden(h, "TRACE is never allowed: it shows what the proxy adds")
+		return forbidden(h, "TRACE is never allowed: it shows what the proxy adds")
 	}
 	path, query := "*", ""
 	if r.target != "*" {
 		if path, query, err = netpolicy.SplitTarget(r.target); err != nil {
-			return nil, none, malformed(http.StatusBadRequest, err.Error())
+			return malformed(http.StatusBadRequest, err.Error())
 		}
 	}
-	d, refused := s.decideMethods(f, r, path, query)
-	if refused != nil {
-		return nil, d, refused
+	if refused := fl.decideMethods(r, path, query); refused != nil {
+		return refused
 	}
-	return f.outgoing(r, path, query), d, nil
+	fl.out = f.outgoing(r, path, query)
+	return nil
 }
 
 // decideMethods judges the request's method and, where a field asks the server
 // to take another one, that one too.
-func (s *Server) decideMethods(f *front, r *request, path, query string) (netpolicy.Decision, *refusal) {
+func (fl *flow) decideMethods(r *request, path, query string) *refusal {
+	f := fl.f
 	judged := netpolicy.Request{Host: f.host, Port: f.port, TLS: f.tls, Method: r.method, Path: path}
 	if path == "*" {
 		judged.Path = "/"
 	}
 	var err error
 	if judged.Query, err = netpolicy.ParseQuery(query); err != nil {
-		return netpolicy.Decision{}, malformed(http.StatusBadRequest, err.Error())
+		return malformed(http.StatusBadRequest, err.Error())
 	}
-	d := s.Engine.Request(judged)
-	if d.Verdict != netpolicy.Allow {
-		return d, denied(f.host, d)
+	fl.decision = fl.rules.Engine.Request(judged)
+	if fl.decision.Verdict != netpolicy.Allow {
+		return denied(f.host, fl.decision)
 	}
 	for name, methods := range r.header {
 		if !isAmong(name, methodOverrides) {
@@ -105,16 +107,16 @@ func (s *Server) decideMethods(f *front, r *request, path, query string) (netpol
 		for _, method := range methods {
 			judged.Method = strings.ToUpper(method)
 			if !isTokenString(judged.Method) {
-				return d, malformed(http.StatusBadRequest, "malformed "+name)
+				return malformed(http.StatusBadRequest, "malformed "+name)
 			}
-			if o := s.Engine.Request(judged); o.Verdict != netpolicy.Allow {
+			if o := fl.rules.Engine.Request(judged); o.Verdict != netpolicy.Allow {
 				refused := denied(f.host, o)
 				refused.Reason = "by " + name + ": " + refused.Reason
-				return o, refused
+				return refused
 			}
 		}
 	}
-	return d, nil
+	return nil
 }
 
 // outgoing writes the judged request anew: nothing of the original but what
@@ -190,17 +192,35 @@ func (s *Server) newTransport(h2 bool) *http.Transport {
 	}
 }
 
-// exchange sends a judged request and gives the answer's head, cleaned.
-func (s *Server) exchange(f *front, out *http.Request) (*http.Response, *refusal) {
+// exchange sends a judged request and gives the answer's head, cleaned. Whoever
+// has a say in the answer has had it.
+func (fl *flow) exchange() (*http.Response, *refusal) {
+	resp, refused := fl.roundTrip()
+	if refused != nil {
+		return nil, refused
+	}
+	if refused = fl.receive(resp); refused != nil {
+		_ = resp.Body.Close()
+		e := refused.event(audit.KindRequest, fl.f)
+		e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
+		fl.s.record(e)
+		return nil, refused
+	}
+	return resp, nil
+}
+
+// roundTrip sends a request and checks the answer's head.
+func (fl *flow) roundTrip() (*http.Response, *refusal) {
+	s, f := fl.s, fl.f
 	transport := s.transport1
 	if f.h2 {
 		transport = s.transport2
 	}
-	resp, err := transport.RoundTrip(out)
+	resp, err := transport.RoundTrip(fl.out)
 	if err != nil {
 		refused := s.explain(f.host, err)
 		e := refused.event(audit.KindUpstream, f)
-		e.Method, e.Path = out.Method, audit.Redact(out.URL.RequestURI())
+		e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
 		s.record(e)
 		return nil, refused
 	}

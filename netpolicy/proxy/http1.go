@@ -62,18 +62,19 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 	r, b := h.request(hd)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	out, refused := h.s.judge(ctx, h.f, r)
+	fl, refused := h.s.judge(ctx, h.f, r)
 	if refused != nil {
 		h.refuse(hd, refused)
 		return false
 	}
+	defer fl.close()
 	idle := time.AfterFunc(h.s.limits.Idle, cancel)
 	defer idle.Stop()
 	if b != nil {
-		out.Body = &progress{out.Body, idle, h.s.limits.Idle}
+		fl.out.Body = &progress{fl.out.Body, idle, h.s.limits.Idle}
 	}
 	unwatch := h.watch(b, cancel)
-	resp, refused := h.s.exchange(h.f, out)
+	resp, refused := fl.exchange()
 	if refused != nil {
 		unwatch()
 		if b != nil && b.malformed() {

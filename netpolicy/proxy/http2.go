@@ -128,17 +128,18 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	out, refused := s.judge(ctx, f, in)
+	fl, refused := s.judge(ctx, f, in)
 	if refused != nil {
 		s.answerHTTP2(w, r.Body, refused)
 		return
 	}
+	defer fl.close()
 	idle := time.AfterFunc(s.limits.Idle, cancel)
 	defer idle.Stop()
-	if out.Body != http.NoBody {
-		out.Body = &progress{out.Body, idle, s.limits.Idle}
+	if fl.out.Body != http.NoBody {
+		fl.out.Body = &progress{fl.out.Body, idle, s.limits.Idle}
 	}
-	resp, refused := s.exchange(f, out)
+	resp, refused := fl.exchange()
 	if refused != nil {
 		s.answerHTTP2(w, r.Body, refused)
 		return

@@ -30,14 +30,14 @@ import (
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
-	"github.com/hermes-wrap/hermes-wrap/netpolicy"
 )
 
 // Server carries the traffic of one sandbox. Its fields are set before the
 // first Serve and not changed afterwards. The zero value refuses everything.
 type Server struct {
-	// Engine judges. Nil denies everything.
-	Engine *netpolicy.Engine
+	// Rules is what is judged by until the first Reload. The zero value denies
+	// everything.
+	Rules Rules
 	// Audit records every decision. Nil counts as a record that fails.
 	Audit *audit.Log
 	// Authority signs for the hosts that are inspected. Nil: nothing is
@@ -55,10 +55,14 @@ type Server struct {
 	// that the run must not go on without a record. What the event was about
 	// is then refused. Nil: the record is best effort.
 	Fatal func(error)
+	// Stop is told that the run must end, and why. Nil: it goes on, and only the
+	// request at hand is refused.
+	Stop func(reason string)
 	// Limits bounds what the sandbox can make the Server hold.
 	Limits Limits
 
 	names   names
+	current atomic.Pointer[Rules]
 	open    atomic.Int64 // connections
 	streams atomic.Int64 // HTTP/2 requests
 	wg      sync.WaitGroup
@@ -79,9 +83,7 @@ type Server struct {
 func (s *Server) start() {
 	s.once.Do(func() {
 		s.limits = s.Limits.withDefaults()
-		if s.Engine == nil {
-			s.Engine = &netpolicy.Engine{}
-		}
+		s.current.Store(s.Rules.complete())
 		s.transport1, s.transport2 = s.newTransport(false), s.newTransport(true)
 		if s.Authority != nil {
 			s.tls = s.newTLSConfig()

@@ -85,7 +85,7 @@ func newWorld(t testing.TB, n policy.Network) *world {
 	}
 	w := &world{t: t, auditFile: path, outside: outside, names: map[string][]netip.Addr{}, routes: map[string]string{}}
 	w.srv = &Server{
-		Engine: engine, Audit: record, Authority: inside, Resolve: w.resolve, Dial: w.dial,
+		Rules: Rules{Engine: engine}, Audit: record, Authority: inside, Resolve: w.resolve, Dial: w.dial,
 		RootCAs: poolOf(t, outside), Limits: Limits{
 			Sniff: 2 * time.Second, Refuse: 200 * time.Millisecond, Dial: 3 * time.Second,
 			Linger: 300 * time.Millisecond, Handshake: 3 * time.Second, Head: 2 * time.Second,

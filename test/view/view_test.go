@@ -147,7 +147,7 @@ func (s *scene) load(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := netpolicy.Compile(p.Network)
+	e, err := netpolicy.Compile(p.Network, p.Inference.Routes...)
 	if err != nil {
 		t.Fatal(err)
 	}

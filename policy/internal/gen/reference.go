@@ -83,6 +83,8 @@ func (p *page) value(t reflect.Type, tag reflect.StructTag, path string) string 
 		return "path"
 	case reflect.TypeFor[policy.Size]():
 		return "size"
+	case reflect.TypeFor[policy.Count]():
+		return "count"
 	case reflect.TypeFor[policy.Duration]():
 		return "duration"
 	case reflect.TypeFor[policy.Name]():

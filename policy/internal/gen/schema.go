@@ -113,6 +113,11 @@ func (g *generator) value(t reflect.Type, tag reflect.StructTag) object {
 			bounds(object{"type": "integer"}, tag),
 			{"type": "string", "pattern": "^(0|[1-9][0-9]{0,17})[KMGT]?$"},
 		}}
+	case reflect.TypeFor[policy.Count]():
+		return object{"anyOf": []object{
+			bounds(object{"type": "integer"}, tag),
+			{"type": "string", "pattern": "^(0|[1-9][0-9]{0,17})[kMG]?$"},
+		}}
 	case reflect.TypeFor[policy.Duration]():
 		return object{"type": "string", "pattern": "^(0|[1-9][0-9]{0,8})(ms|s|m|h)$"}
 	}

@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"net/http"
+
+	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+)
+
+// flow is one request of a client, from its judgement to the end of its answer.
+type flow struct {
+	s     *Server
+	f     *front
+	rules *Rules // what it was judged by, also when others were loaded since
+	// decision is about the head; what is inside the body is decided by the steps
+	// of prepare.
+	decision netpolicy.Decision
+	// out is the request as it goes out. It is nil until the head was judged.
+	out *http.Request
+	// note adds to the event of an allowed request.
+	note []func(*audit.Event)
+	// replies have a say in the answer, in the order in which they were added,
+	// before anything of it reaches the client. They may change head and body.
+	replies []func(*http.Response) *refusal
+	// ends run once, when the request is over however it ended.
+	ends []func()
+}
+
+// prepare runs what decides by more than the head, and then what changes the
+// request. The order matters: credentials are attached last, after everything
+// that the agent sent was looked at.
+func (fl *flow) prepare() *refusal {
+	for _, step := range []func() *refusal{} {
+		if refused := step(); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// receive lets the replies have their say.
+func (fl *flow) receive(resp *http.Response) *refusal {
+	for _, reply := range fl.replies {
+		if refused := reply(resp); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// close ends the flow. It may be called more than once.
+func (fl *flow) close() {
+	for _, end := range fl.ends {
+		end()
+	}
+	fl.ends = nil
+}
+
+// permit is the event of an allowed request.
+func (fl *flow) permit(r *request) audit.Event {
+	f, d := fl.f, fl.decision
+	e := audit.Event{
+		Kind: audit.KindRequest, Verdict: audit.Allow, Host: f.host.String(), Port: f.port, Protocol: f.protocol(),
+		Method: r.method, Path: audit.Redact(fl.out.URL.RequestURI()), Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason,
+	}
+	for _, add := range fl.note {
+		add(&e)
+	}
+	return e
+}
+
+// denial is the event of a refused request.
+func (fl *flow) denial(refused *refusal, r *request) audit.Event {
+	e := refused.event(audit.KindRequest, fl.f)
+	e.Method, e.Path = r.method, audit.Redact(r.target)
+	for _, add := range fl.note {
+		add(&e)
+	}
+	return e
+}

@@ -1,0 +1,27 @@
+package proxy
+
+import "github.com/hermes-wrap/hermes-wrap/netpolicy"
+
+// Rules is the part of a policy that a reload swaps, always as a whole. It is
+// not changed once it is in use.
+type Rules struct {
+	// Engine judges. Nil denies everything.
+	Engine *netpolicy.Engine
+}
+
+// complete gives a copy without nil fields.
+func (r Rules) complete() *Rules {
+	if r.Engine == nil {
+		r.Engine = &netpolicy.Engine{}
+	}
+	return &r
+}
+
+// rules are the rules of the moment. A request keeps those it was judged by.
+func (s *Server) rules() *Rules {
+	s.start()
+	return s.current.Load()
+}
+
+// engine is the engine of the moment.
+func (s *Server) engine() *netpolicy.Engine { return s.rules().Engine }
