@@ -63,6 +63,7 @@ type Server struct {
 
 	names   names
 	current atomic.Pointer[Rules]
+	held    tunnels
 	open    atomic.Int64 // connections
 	streams atomic.Int64 // HTTP/2 requests
 	wg      sync.WaitGroup

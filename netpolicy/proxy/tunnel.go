@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 // tunnel dials and carries bytes both ways.
 func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, protocol string) {
 	var up net.Conn
+	first := s.rules()
 	// Dialling and recording need a deep stack, carrying a shallow one. Done on
 	// a goroutine of their own they give it back, for as long as the tunnel lasts.
 	opened := make(chan struct{})
@@ -34,7 +36,30 @@ func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, p
 		return
 	}
 	defer stop()
+	defer s.hold(rejudgeTunnel(first, c, up, d), func() {
+		s.record(audit.Event{
+			Kind: audit.KindConnection, Verdict: audit.Deny, Host: c.host.String(), Port: c.port, Protocol: protocol,
+			Reason: "the policy that was loaded since no longer allows this connection",
+		})
+		reset(up)
+		reset(c.Conn)
+	})()
 	splice(c.Conn, up, s.limits.Idle)
+}
+
+// rejudgeTunnel tells whether other rules allow the same: the host in the same
+// mode, and the address. Where the first rules say nothing of the address, it
+// is not the host's (an upstream proxy's) and the later ones need not either.
+func rejudgeTunnel(first *Rules, c *capture, up net.Conn, d netpolicy.Decision) func(*Rules) bool {
+	to, err := netip.ParseAddrPort(up.RemoteAddr().String())
+	direct := err == nil && first.Engine.Address(to.Addr(), to.Port()).Verdict == netpolicy.Allow
+	return func(r *Rules) bool {
+		now := r.Engine.Connection(c.host, c.port)
+		if now.Verdict != netpolicy.Allow || now.Mode != d.Mode {
+			return false
+		}
+		return !direct || r.Engine.Address(to.Addr(), to.Port()).Verdict == netpolicy.Allow
+	}
 }
 
 // openTunnel dials, records, and sends what was read ahead. It gives nil when
