@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -14,17 +15,31 @@ import (
 // proxyClient is the launcher's end of the proxy. The process is started beside
 // the container, so its own start costs no time; whoever needs it waits.
 type proxyClient struct {
-	events  chan error
+	events  chan error    // the run must end, and why; the first counts
+	refresh chan string   // names of credentials to read again
 	started chan struct{} // closed when c or err is set
+	ready   chan struct{} // closed when the doors are served
+	gone    chan struct{} // closed when the proxy ended
 	c       *sandbox.Channel
 	err     error
 	once    sync.Once
 	ca      []byte
+
+	mu   sync.Mutex
+	seq  int
+	done map[int]chan proxyEvent // who waits for which order
 }
+
+// maxRefresh bounds the credentials that wait to be read again. The proxy asks
+// once more for what is left out.
+const maxRefresh = 64
 
 // startProxy starts the process and hands it the policy; it returns at once.
 func startProxy(p policy.Policy, setup proxySetup, log *audit.Log) *proxyClient {
-	px := &proxyClient{events: make(chan error, 1), started: make(chan struct{})}
+	px := &proxyClient{
+		events: make(chan error, 1), refresh: make(chan string, maxRefresh), started: make(chan struct{}),
+		ready: make(chan struct{}), gone: make(chan struct{}), done: map[int]chan proxyEvent{},
+	}
 	go func() {
 		defer close(px.started)
 		px.c, px.err = openProxy(p, setup, log)
@@ -38,19 +53,24 @@ func openProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*sandbox.Chan
 		return nil, err
 	}
 	defer theirs.Close()
-	sealed, err := sandbox.SealedFile("hermes-wrap-policy", p.JSON())
+	secrets, err := readSecrets(p)
 	if err != nil {
 		ours.Close()
 		return nil, err
 	}
-	defer sealed.Close()
-	if err := ours.Send(setup, sealed, log.File()); err != nil {
+	files, err := sealed(p, secrets)
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	defer closeFiles(files)
+	if err := ours.Send(setup, append(files[:2:2], log.File())...); err != nil {
 		ours.Close()
 		return nil, fmt.Errorf("instruct the proxy: %w", err)
 	}
 	// It knows what to sweep from its first moment on, also when the launcher is
 	// killed in the next.
-	if err := sandbox.StartProxy(proxyArg0, theirs.File(), proxyReads(p), setup.RunDir, setup.Cgroups); err != nil {
+	if err := sandbox.StartProxy(proxyArg0, theirs.File(), proxyReads(), setup.RunDir, setup.Cgroups); err != nil {
 		ours.Close()
 		return nil, err
 	}
@@ -58,16 +78,12 @@ func openProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*sandbox.Chan
 }
 
 // proxyReads is all of the file system that the proxy may open.
-func proxyReads(p policy.Policy) []string {
-	paths := []string{
+func proxyReads() []string {
+	return []string{
 		"/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates", "/var/lib/ca-certificates",
 		"/etc/resolv.conf", "/run/systemd/resolve", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services", "/etc/protocols",
 		"/etc/localtime", "/usr/share/zoneinfo", "/proc/self", "/dev/null", "/sys/kernel/mm/transparent_hugepage",
 	}
-	for _, ca := range p.Network.CA {
-		paths = append(paths, ca.Abs)
-	}
-	return paths
 }
 
 // hello waits until the proxy has read its policy, and gives its certificate.
@@ -107,19 +123,94 @@ func (p *proxyClient) doors(listeners, resolvers []*os.File) error {
 	if !e.Ready {
 		return errors.New(e.Fatal)
 	}
+	close(p.ready)
 	go p.watch()
 	return nil
 }
 
-// watch turns the proxy's end or its failure into an event: without it
-// everything is refused, and the run ends.
+// watch reads what the proxy says, and never waits for anybody: the proxy can
+// always send. The end of the proxy is the end of the run.
 func (p *proxyClient) watch() {
-	var e proxyEvent
-	if _, err := p.c.Receive(&e); err != nil {
-		p.events <- errors.New("the proxy ended; without it every connection is refused")
-		return
+	defer close(p.gone)
+	for {
+		var e proxyEvent
+		if _, err := p.c.Receive(&e); err != nil {
+			p.end(errors.New("the proxy ended; without it every connection is refused"))
+			return
+		}
+		switch {
+		case e.Done > 0:
+			p.deliver(e)
+		case e.Refresh != "":
+			select {
+			case p.refresh <- e.Refresh:
+			default:
+			}
+		case e.Stop != "":
+			p.end(errors.New(e.Stop))
+		default:
+			p.end(errors.New(e.Fatal))
+		}
 	}
-	p.events <- errors.New(e.Fatal)
+}
+
+func (p *proxyClient) end(reason error) {
+	select {
+	case p.events <- reason:
+	default:
+	}
+}
+
+func (p *proxyClient) deliver(e proxyEvent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if answer, ok := p.done[e.Done]; ok {
+		answer <- e // has room for one
+		delete(p.done, e.Done)
+	}
+}
+
+// orderLimit bounds how long the proxy may take to swap its rules.
+const orderLimit = 10 * time.Second
+
+// update has the proxy judge by another policy, and returns when it does. After
+// an error the old one is in force.
+func (p *proxyClient) update(pol policy.Policy, secrets proxySecrets) (closed int, err error) {
+	files, err := sealed(pol, secrets)
+	if err != nil {
+		return 0, err
+	}
+	defer closeFiles(files)
+	answer := make(chan proxyEvent, 1)
+	p.mu.Lock()
+	p.seq++
+	o := proxyOrder{Seq: p.seq}
+	p.done[o.Seq] = answer
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.done, o.Seq)
+	}()
+	if err := p.c.Send(o, files...); err != nil {
+		return 0, fmt.Errorf("instruct the proxy: %w", err)
+	}
+	late := time.NewTimer(orderLimit)
+	defer late.Stop()
+	select {
+	case e := <-answer:
+		if e.Error != "" {
+			return 0, errors.New(e.Error)
+		}
+		return e.Closed, nil
+	case <-p.gone:
+		return 0, errors.New("the proxy ended")
+	case <-late.C:
+		// Which rules it uses is not known: without that nothing may go on.
+		err := fmt.Errorf("the proxy did not take the new policy within %v", orderLimit)
+		p.end(err)
+		return 0, err
+	}
 }
 
 func (p *proxyClient) close() {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
-	"github.com/hermes-wrap/hermes-wrap/netpolicy"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
-	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
@@ -26,9 +23,11 @@ const proxyArg0 = "hermes-wrap: proxy"
 
 func isProxyRole() bool { return len(os.Args) == 1 && os.Args[0] == proxyArg0 }
 
-// What the launcher and the proxy say to each other, in this order.
+// What the launcher and the proxy say to each other: first setup, hello, doors
+// and a ready event in this order, then orders and events as they come.
 type (
-	// proxySetup comes with the policy (sealed) and the audit file.
+	// proxySetup comes with the policy and the secrets, each sealed, and the
+	// audit file.
 	proxySetup struct {
 		Run    string `json:"run"`
 		RunDir string `json:"run_dir"`
@@ -50,10 +49,23 @@ type (
 	proxyDoors struct {
 		Listeners int `json:"listeners"`
 	}
-	// proxyEvent answers proxyDoors (Ready), and later reports a failure.
+	// proxyOrder comes with a policy and the secrets for it, each sealed. The
+	// proxy swaps what it judges by, as a whole, and answers with Done.
+	proxyOrder struct {
+		Seq int `json:"seq"` // above 0
+	}
+	// proxyEvent answers proxyDoors (Ready) and proxyOrder (Done), or asks for
+	// something. One field beside Error and Closed is set.
 	proxyEvent struct {
-		Ready bool   `json:"ready"`
-		Fatal string `json:"fatal"`
+		Ready bool   `json:"ready,omitempty"`
+		Fatal string `json:"fatal,omitempty"` // the proxy cannot go on
+		Stop  string `json:"stop,omitempty"`  // the policy ends the run, and why
+		// Refresh names a credential whose source is to be read again.
+		Refresh string `json:"refresh,omitempty"`
+		// Done is the Seq of an order that was carried out, or with Error was not.
+		Done   int    `json:"done,omitempty"`
+		Closed int    `json:"closed,omitempty"` // tunnels that the new policy forbids
+		Error  string `json:"error,omitempty"`
 	}
 )
 
@@ -92,8 +104,8 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	if err != nil {
 		return setup, err
 	}
-	if len(files) != 2 {
-		return setup, errors.New("BUG: the launcher sent no policy and no audit file")
+	if len(files) != 3 {
+		return setup, errors.New("BUG: the launcher sent no policy, secrets and audit file")
 	}
 	server, err := newServer(c, setup, files)
 	hello := proxyHello{}
@@ -121,8 +133,7 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	if err := c.Send(proxyEvent{Ready: true}); err != nil {
 		return setup, nil
 	}
-	var nothing struct{}
-	_, _ = c.Receive(&nothing) // returns when the launcher is gone
+	obeyLauncher(c, server)
 	_ = server.Close()
 	return setup, nil
 }
@@ -131,22 +142,18 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("make the proxy non-dumpable: %w", err)
 	}
-	b, err := sandbox.ReadSealed(files[0])
-	if err != nil {
-		return nil, err
-	}
-	p, err := policy.FromJSON(b)
+	p, secrets, err := readSealed(files[:2])
 	if err != nil {
 		return nil, err
 	}
 	s := &proxy.Server{}
-	if s.Rules.Engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...); err != nil {
+	if s.Rules, err = proxyRules(p, secrets); err != nil {
 		return nil, err
 	}
-	if s.Audit, err = audit.New(files[1], setup.Run); err != nil {
+	if s.Audit, err = audit.New(files[2], setup.Run); err != nil {
 		return nil, err
 	}
-	if s.RootCAs, err = roots(p.Network.CA); err != nil {
+	if s.RootCAs, err = roots(p.Network.CA, secrets); err != nil {
 		return nil, err
 	}
 	if setup.Inspect {
@@ -156,30 +163,10 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 	}
 	s.Limits.Connections = p.Limits.Connections
 	if setup.Required {
-		s.Fatal = func(err error) { _ = c.Send(proxyEvent{Fatal: err.Error()}) }
+		s.Fatal = func(err error) { _ = c.Send(proxyEvent{Fatal: shortened(err.Error())}) }
 	}
+	s.Stop = func(reason string) { _ = c.Send(proxyEvent{Stop: shortened(reason)}) }
 	return s, nil
-}
-
-// roots are the host's certificate authorities and those of the policy.
-func roots(extra []policy.Path) (*x509.CertPool, error) {
-	if len(extra) == 0 {
-		return nil, nil // the system's, read when they are first needed
-	}
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		return nil, fmt.Errorf("read certificate authorities: %w", err)
-	}
-	for _, f := range extra {
-		b, err := os.ReadFile(f.Abs)
-		if err != nil {
-			return nil, fmt.Errorf("%s: network.ca: %w", f.Pos, err)
-		}
-		if !pool.AppendCertsFromPEM(b) {
-			return nil, fmt.Errorf("%s: network.ca: %q holds no certificate", f.Pos, f.Abs)
-		}
-	}
-	return pool, nil
 }
 
 func openForBusiness(s *proxy.Server, token string, listeners, resolvers []*os.File) error {

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
+	"github.com/hermes-wrap/hermes-wrap/policy"
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
+)
+
+// proxySecrets is what the launcher reads for the proxy, which may open next to
+// nothing itself. It travels sealed, at the start and with each order, and is
+// written nowhere.
+type proxySecrets struct {
+	// Files is the content of files that the policy names, by their path.
+	Files map[string][]byte `json:"files,omitempty"`
+}
+
+// readSecrets reads them for a policy.
+func readSecrets(p policy.Policy) (proxySecrets, error) {
+	s := proxySecrets{Files: map[string][]byte{}}
+	for _, f := range p.Network.CA {
+		b, err := os.ReadFile(f.Abs)
+		if err != nil {
+			return s, policy.Problem{Pos: f.Pos, Path: "network.ca", What: err.Error()}
+		}
+		s.Files[f.Abs] = b
+	}
+	return s, nil
+}
+
+// proxyRules turns a policy and its secrets into what the proxy judges by. It
+// opens nothing: the proxy calls it at its start and at each reload.
+func proxyRules(p policy.Policy, _ proxySecrets) (r proxy.Rules, err error) {
+	r.Engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...)
+	return r, err
+}
+
+// roots are the host's certificate authorities and those of the policy.
+func roots(extra []policy.Path, s proxySecrets) (*x509.CertPool, error) {
+	if len(extra) == 0 {
+		return nil, nil // the system's, read when they are first needed
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("read certificate authorities: %w", err)
+	}
+	for _, f := range extra {
+		if !pool.AppendCertsFromPEM(s.Files[f.Abs]) {
+			return nil, fmt.Errorf("%s: network.ca: %q holds no certificate", f.Pos, f.Abs)
+		}
+	}
+	return pool, nil
+}
+
+// sealed puts a policy and its secrets where nobody can change them. The caller
+// closes the files.
+func sealed(p policy.Policy, s proxySecrets) ([]*os.File, error) {
+	secrets, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode secrets: %w", err)
+	}
+	first, err := sandbox.SealedFile("hermes-wrap-policy", p.JSON())
+	if err != nil {
+		return nil, err
+	}
+	second, err := sandbox.SealedFile("hermes-wrap-secrets", secrets)
+	if err != nil {
+		first.Close()
+		return nil, err
+	}
+	return []*os.File{first, second}, nil
+}
+
+// readSealed reads what sealed made, and closes the files.
+func readSealed(files []*os.File) (p policy.Policy, s proxySecrets, err error) {
+	defer closeFiles(files)
+	if len(files) != 2 {
+		return p, s, errors.New("BUG: a policy and its secrets are two files")
+	}
+	b, err := sandbox.ReadSealed(files[0])
+	if err != nil {
+		return p, s, err
+	}
+	if p, err = policy.FromJSON(b); err != nil {
+		return p, s, err
+	}
+	if b, err = sandbox.ReadSealed(files[1]); err != nil {
+		return p, s, err
+	}
+	if json.Unmarshal(b, &s) != nil { // its text would be that of a secret
+		return p, s, errors.New("BUG: the secrets cannot be decoded")
+	}
+	return p, s, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// obeyLauncher carries orders out until the launcher is gone. It is the only
+// one that reads, and what it sends is always read at once.
+func obeyLauncher(c *sandbox.Channel, s *proxy.Server) {
+	for {
+		var o proxyOrder
+		files, err := c.Receive(&o)
+		if err != nil {
+			return
+		}
+		e := proxyEvent{Done: o.Seq}
+		if e.Closed, err = carryOut(s, files); err != nil {
+			e.Error = shortened(err.Error())
+		}
+		if c.Send(e) != nil {
+			return
+		}
+	}
+}
+
+// carryOut swaps the rules. It returns when every later decision is made by the
+// new ones.
+func carryOut(s *proxy.Server, files []*os.File) (closed int, err error) {
+	p, secrets, err := readSealed(files)
+	if err != nil {
+		return 0, err
+	}
+	rules, err := proxyRules(p, secrets)
+	if err != nil {
+		return 0, err
+	}
+	return s.Reload(rules), nil
+}
+
+// shortened keeps a text well within what one packet holds.
+func shortened(s string) string {
+	const most = 8 << 10
+	return s[:min(len(s), most)]
+}
