@@ -1,0 +1,80 @@
+package secret
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// fromFile reads a regular file of the caller's or root's that nobody else can
+// read. A symlink is followed: what counts is the file that is opened.
+func fromFile(path string) (string, error) {
+	return readFile(path, checkFile)
+}
+
+// fromSystemd reads a credential of the service, whose directory only the
+// service can open, see systemd.exec(5).
+func (r Reader) fromSystemd(name string) (string, error) {
+	dir, ok := r.lookup("CREDENTIALS_DIRECTORY")
+	if !ok || !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("read systemd credential %q: CREDENTIALS_DIRECTORY is not set: start the service with LoadCredential=", name)
+	}
+	if name == "" || name != filepath.Base(name) || name == ".." || name == "." {
+		return "", fmt.Errorf("read systemd credential %q: not the name of a credential", name)
+	}
+	return readFile(filepath.Join(dir, name), func(string, fs.FileInfo) error { return nil })
+}
+
+func readFile(path string, check func(string, fs.FileInfo) error) (string, error) {
+	// A FIFO must not hold the launch up.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return "", fmt.Errorf("read file %q: it is not a regular file", path)
+	}
+	if err := check(path, st); err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxLength+3))
+	if err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
+	return chomp(string(b)), nil
+}
+
+func checkFile(path string, st fs.FileInfo) error {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok:
+		return errors.New("read secret: the file system does not tell who owns the file")
+	case st.Mode().Perm()&0o077 != 0 && sys.Uid != 0:
+		return fmt.Errorf("read file %q: other users can open it (mode %04o): chmod 600 it", path, st.Mode().Perm())
+	case st.Mode().Perm()&0o027 != 0:
+		// Root gives services their secrets by a group.
+		return fmt.Errorf("read file %q: everybody can read it or its group can change it (mode %04o): chmod 640 it", path, st.Mode().Perm())
+	case sys.Uid != 0 && int(sys.Uid) != os.Geteuid():
+		return fmt.Errorf("read file %q: it belongs to another user", path)
+	}
+	return nil
+}
+
+// chomp drops one final line end, which editors and shells add.
+func chomp(s string) string {
+	s, ended := strings.CutSuffix(s, "\n")
+	if ended {
+		s = strings.TrimSuffix(s, "\r")
+	}
+	return s
+}
