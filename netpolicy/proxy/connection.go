@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
@@ -18,8 +19,12 @@ type front struct {
 	port uint16
 	tls  bool
 	h2   bool
+
+	mu sync.Mutex
 	// refusal answers every request of a connection that is denied as a whole.
 	refusal *refusal
+	// by are the rules that made it; nil when no rules can change it.
+	by *Rules
 }
 
 func (f *front) protocol() string {
@@ -48,13 +53,14 @@ func (s *Server) handle(ctx context.Context, conn net.Conn) {
 		s.serveDNSOverTCP(c)
 		return
 	}
-	s.carryJudged(ctx, c, s.engine().Connection(c.host, c.port))
+	rules := s.rules()
+	s.carryJudged(ctx, c, rules, rules.Engine.Connection(c.host, c.port))
 }
 
-// carryJudged does with a connection what was decided about it.
-func (s *Server) carryJudged(ctx context.Context, c *capture, d netpolicy.Decision) {
+// carryJudged does with a connection what the rules decided about it.
+func (s *Server) carryJudged(ctx context.Context, c *capture, rules *Rules, d netpolicy.Decision) {
 	if d.Verdict != netpolicy.Allow {
-		s.refuse(ctx, c, d)
+		s.refuse(ctx, c, rules, d)
 		return
 	}
 	switch d.Mode {
@@ -63,7 +69,7 @@ func (s *Server) carryJudged(ctx context.Context, c *capture, d netpolicy.Decisi
 	case netpolicy.ModePass, netpolicy.ModeInspect:
 		s.carry(ctx, c, d)
 	default:
-		s.refuse(ctx, c, netpolicy.Decision{Rule: d.Rule, Pos: d.Pos, Reason: "BUG: allowed, but no way to carry it"})
+		s.refuse(ctx, c, nil, netpolicy.Decision{Rule: d.Rule, Pos: d.Pos, Reason: "BUG: allowed, but no way to carry it"})
 	}
 }
 
@@ -146,8 +152,9 @@ func (s *Server) terminate(ctx context.Context, c *capture, f *front) {
 		return
 	}
 	state := t.ConnectionState()
-	if f.refusal == nil {
-		if reason := checkServerName(c.host, state.ServerName); reason != "" {
+	if reason := checkServerName(c.host, state.ServerName); reason != "" {
+		f.by = nil
+		if f.refusal == nil {
 			f.refusal = forbidden(c.host, reason)
 			s.record(f.refusal.event(audit.KindConnection, f))
 		}
@@ -199,8 +206,8 @@ func (s *Server) newTLSConfig() *tls.Config {
 
 // refuse ends a connection that is denied as a whole: in HTTP where the client
 // speaks it, otherwise with a reset.
-func (s *Server) refuse(ctx context.Context, c *capture, d netpolicy.Decision) {
-	f := &front{host: c.host, port: c.port, refusal: denied(c.host, d)}
+func (s *Server) refuse(ctx context.Context, c *capture, rules *Rules, d netpolicy.Decision) {
+	f := &front{host: c.host, port: c.port, refusal: denied(c.host, d), by: rules}
 	if d.Mode == netpolicy.ModeRefuse {
 		s.drop(c, d, "tcp")
 		return

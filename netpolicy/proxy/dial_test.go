@@ -69,7 +69,7 @@ func TestRebinding(t *testing.T) {
 	if got := w.raw("api.example.org", 80, "", get); !strings.Contains(statusLine(got), "200") {
 		t.Errorf("first: got %q, want 200", got)
 	}
-	w.srv.transport1.CloseIdleConnections()
+	w.srv.rules().out.h1.CloseIdleConnections()
 	if got := w.raw("api.example.org", 80, "", get); !strings.Contains(statusLine(got), "403") {
 		t.Errorf("second: got %q, want 403", got)
 	}

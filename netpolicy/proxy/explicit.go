@@ -91,7 +91,8 @@ func (h *http1) connect(ctx context.Context) {
 	}
 	h.c.host, h.c.port = host, port
 	h.f = &front{host: host, port: port}
-	d := h.s.engine().Connection(host, port)
+	rules := h.s.rules()
+	d := rules.Engine.Connection(host, port)
 	if d.Verdict != netpolicy.Allow && h.s.tls == nil {
 		// Without an authority the refusal can be read nowhere but here.
 		h.f.refusal = denied(host, d)
@@ -105,7 +106,7 @@ func (h *http1) connect(ctx context.Context) {
 	if _, err := io.WriteString(h.c, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	h.s.carryJudged(ctx, h.c, d)
+	h.s.carryJudged(ctx, h.c, rules, d)
 }
 
 // readConnect reads the head of a CONNECT. Bytes that follow it before our

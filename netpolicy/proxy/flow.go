@@ -24,6 +24,7 @@ type flow struct {
 	replies []func(*http.Response) *refusal
 	// ends run once, when the request is over however it ended.
 	ends []func()
+	over bool
 }
 
 // prepare runs what decides by more than the head, and then what changes the
@@ -50,6 +51,10 @@ func (fl *flow) receive(resp *http.Response) *refusal {
 
 // close ends the flow. It may be called more than once.
 func (fl *flow) close() {
+	if !fl.over {
+		fl.over = true
+		defer fl.rules.out.leave()
+	}
 	for _, end := range fl.ends {
 		end()
 	}

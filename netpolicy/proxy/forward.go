@@ -34,10 +34,12 @@ type request struct {
 // judge decides a request and writes it anew. Exactly one result is non-nil.
 // The decision is on record when it returns.
 func (s *Server) judge(ctx context.Context, f *front, r *request) (*flow, *refusal) {
-	if f.refusal != nil {
-		return nil, f.refusal
+	rules := s.rules()
+	if refused := s.standing(f, rules); refused != nil {
+		return nil, refused
 	}
-	fl := &flow{s: s, f: f, rules: s.rules()}
+	fl := &flow{s: s, f: f, rules: rules}
+	rules.out.enter()
 	refused := fl.decide(r)
 	if refused == nil {
 		fl.out = fl.out.WithContext(ctx)
@@ -212,9 +214,9 @@ func (fl *flow) exchange() (*http.Response, *refusal) {
 // roundTrip sends a request and checks the answer's head.
 func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	s, f := fl.s, fl.f
-	transport := s.transport1
+	transport := fl.rules.out.h1
 	if f.h2 {
-		transport = s.transport2
+		transport = fl.rules.out.h2
 	}
 	resp, err := transport.RoundTrip(fl.out)
 	if err != nil {

@@ -7,6 +7,8 @@ import "github.com/hermes-wrap/hermes-wrap/netpolicy"
 type Rules struct {
 	// Engine judges. Nil denies everything.
 	Engine *netpolicy.Engine
+
+	out *outlet // where requests that it judged go out
 }
 
 // complete gives a copy without nil fields.

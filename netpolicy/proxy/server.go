@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
 	"runtime/debug"
 	"sync"
@@ -68,12 +67,11 @@ type Server struct {
 	streams atomic.Int64 // HTTP/2 requests
 	wg      sync.WaitGroup
 
-	once       sync.Once
-	limits     Limits
-	tls        *tls.Config
-	transport1 *http.Transport // for HTTP/1 clients
-	transport2 *http.Transport // for HTTP/2 clients
-	h2         *http2Server
+	once      sync.Once
+	limits    Limits
+	tls       *tls.Config
+	h2        *http2Server
+	reloading sync.Mutex
 
 	mu     sync.Mutex
 	closed bool
@@ -84,8 +82,7 @@ type Server struct {
 func (s *Server) start() {
 	s.once.Do(func() {
 		s.limits = s.Limits.withDefaults()
-		s.current.Store(s.Rules.complete())
-		s.transport1, s.transport2 = s.newTransport(false), s.newTransport(true)
+		s.current.Store(s.install(s.Rules))
 		if s.Authority != nil {
 			s.tls = s.newTLSConfig()
 		}
@@ -158,8 +155,7 @@ func (s *Server) Close() error {
 	}
 	s.h2.close()
 	s.wg.Wait()
-	s.transport1.CloseIdleConnections()
-	s.transport2.CloseIdleConnections()
+	s.rules().out.retire()
 	return nil
 }
 

@@ -18,11 +18,15 @@ type tunnel struct {
 	once  sync.Once
 }
 
-// rejudge closes a tunnel that the rules forbid.
-func (t *tunnel) rejudge(r *Rules) {
+// rejudge closes a tunnel that the rules forbid, and tells whether it did.
+func (t *tunnel) rejudge(r *Rules) (closed bool) {
 	if !t.judge(r) {
-		t.once.Do(t.close)
+		t.once.Do(func() {
+			closed = true
+			t.close()
+		})
 	}
+	return closed
 }
 
 // hold registers a tunnel until release is called. judge is asked with every
@@ -46,8 +50,9 @@ func (s *Server) hold(judge func(*Rules) bool, end func()) (release func()) {
 }
 
 // rejudgeTunnels closes the tunnels that the rules forbid. The rules must be
-// those of the moment already: whoever begins later looks at them itself.
-func (s *Server) rejudgeTunnels(r *Rules) {
+// those of the moment already: whoever begins later looks at them itself. It
+// gives the number of those that it closed.
+func (s *Server) rejudgeTunnels(r *Rules) (closed int) {
 	s.held.mu.Lock()
 	all := make([]*tunnel, 0, len(s.held.held))
 	for t := range s.held.held {
@@ -55,6 +60,9 @@ func (s *Server) rejudgeTunnels(r *Rules) {
 	}
 	s.held.mu.Unlock()
 	for _, t := range all {
-		t.rejudge(r)
+		if t.rejudge(r) {
+			closed++
+		}
 	}
+	return closed
 }

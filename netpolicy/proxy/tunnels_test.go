@@ -19,9 +19,7 @@ func (w *world) swap(n policy.Network) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	rules := Rules{Engine: engine}.complete()
-	w.srv.current.Store(rules)
-	w.srv.rejudgeTunnels(rules)
+	w.srv.Reload(Rules{Engine: engine})
 }
 
 // without gives the network without a rule.
