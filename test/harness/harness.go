@@ -116,13 +116,27 @@ func (h Host) Dir(t testing.TB, name string) string {
 	return dir
 }
 
-// Write makes a file that belongs to the account.
+// Write makes a file that belongs to the account, with the directories that
+// are missing on the way.
 func (h Host) Write(t testing.TB, path, text string) {
 	t.Helper()
+	h.makeParents(t, filepath.Dir(path))
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatalf("write %q: %v", path, err)
 	}
 	h.own(t, path)
+}
+
+func (h Host) makeParents(t testing.TB, dir string) {
+	t.Helper()
+	if _, err := os.Stat(dir); err == nil {
+		return
+	}
+	h.makeParents(t, filepath.Dir(dir))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatalf("make %q: %v", dir, err)
+	}
+	h.own(t, dir)
 }
 
 func (h Host) own(t testing.TB, path string) {

@@ -1,5 +1,6 @@
 // Package npm installs packages of npm for tests: clients, servers and agents
-// of others, each set pinned by the lock file in testdata/npm.
+// of others. testdata/npm names their versions, and where npm can make one, a
+// lock file those of all that they need.
 package npm
 
 import (
@@ -18,7 +19,7 @@ import (
 )
 
 // Require gives the directory that holds node_modules of a set ("peers",
-// "agents"). It is installed once for each content of the lock file, below
+// "agents"). It is installed once for each content of those files, below
 // $HERMES_NPM or the user's cache directory. A set that cannot be installed
 // skips the test, or fails it where everything must work.
 func Require(t testing.TB, set string) string {
@@ -31,15 +32,20 @@ func Require(t testing.TB, set string) string {
 }
 
 func install(source string) (string, error) {
-	lock, err := os.ReadFile(filepath.Join(source, "package-lock.json"))
+	names, err := os.ReadFile(filepath.Join(source, "package.json"))
 	if err != nil {
 		return "", err
+	}
+	files, how := map[string][]byte{"package.json": names}, []string{"install", "--no-package-lock"}
+	lock, err := os.ReadFile(filepath.Join(source, "package-lock.json"))
+	if err == nil {
+		files["package-lock.json"], how = lock, []string{"ci"}
 	}
 	base, err := baseDir()
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(lock)
+	sum := sha256.Sum256(append(names, lock...))
 	dir := filepath.Join(base, filepath.Base(source)+"-"+hex.EncodeToString(sum[:6]))
 	unlock, err := lockFile(dir + ".lock")
 	if err != nil {
@@ -56,19 +62,15 @@ func install(source string) (string, error) {
 	if err := os.MkdirAll(fresh, 0o755); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		b, err := os.ReadFile(filepath.Join(source, name))
-		if err != nil {
-			return "", err
-		}
+	for name, b := range files {
 		if err := os.WriteFile(filepath.Join(fresh, name), b, 0o644); err != nil {
 			return "", err
 		}
 	}
-	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+	cmd := exec.Command("npm", append(how, "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")...)
 	cmd.Dir = fresh
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("npm ci: %w: %s", err, out)
+		return "", fmt.Errorf("npm %s: %w: %.2000s", how[0], err, out)
 	}
 	return dir, os.Rename(fresh, dir)
 }
