@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ type clause struct {
 	paths   []pathGlob
 	loose   []pathGlob
 	query   []queryGlob
+	headers []string // canonical names
+	maxBody int64    // 0: no limit
 	pos     policy.Pos
 }
 
@@ -28,8 +31,12 @@ type queryGlob struct {
 }
 
 // parseClause compiles a clause; absent is what no mention of methods means.
-func parseClause(m policy.Match, absent methodSet) (clause, error) {
-	c := clause{methods: absent, pos: m.Pos}
+// With slashes, "%2F" may stand in its paths.
+func parseClause(m policy.Match, absent methodSet, slashes, denies bool) (clause, error) {
+	c := clause{methods: absent, pos: m.Pos, maxBody: int64(m.MaxBody)}
+	if err := checkFields(policy.ProtocolHTTP, m, denies); err != nil {
+		return clause{}, err
+	}
 	if m.Methods != nil {
 		set, err := parseMethods(m.Methods)
 		if err != nil {
@@ -37,16 +44,29 @@ func parseClause(m policy.Match, absent methodSet) (clause, error) {
 		}
 		c.methods = set
 	}
-	if m.Methods != nil && len(m.Methods) == 0 || m.Paths != nil && len(m.Paths) == 0 {
+	if m.Methods != nil && len(m.Methods) == 0 {
 		return clause{}, errors.New("empty list, which matches nothing")
 	}
 	for _, text := range m.Paths {
-		g, err := parsePathGlob(text)
+		g, err := parsePath(text, slashes)
 		if err != nil {
 			return clause{}, fmt.Errorf("path %q: %w", text, err)
 		}
 		c.paths = append(c.paths, g)
 		c.loose = append(c.loose, g.loose())
+		if split := strings.ReplaceAll(text, escapedSlash, "/"); denies && split != text {
+			if g, err = parsePathGlob(split); err != nil {
+				return clause{}, fmt.Errorf("path %q: %w", text, err)
+			}
+			c.paths = append(c.paths, g)
+			c.loose = append(c.loose, g.loose())
+		}
+	}
+	for _, name := range m.Headers {
+		if !isToken(name) {
+			return clause{}, fmt.Errorf("%q is not the name of a header field", name)
+		}
+		c.headers = append(c.headers, textproto.CanonicalMIMEHeaderKey(name))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Query)) {
 		if name == "" {
@@ -60,7 +80,10 @@ func parseClause(m policy.Match, absent methodSet) (clause, error) {
 // allows tells whether the whole request lies inside the clause: a named
 // parameter must be there, and each of its values must match.
 func (c *clause) allows(r *Request) bool {
-	if !c.methods.has(r.Method) || !c.hasPath(r.Path) {
+	if !c.methods.has(r.Method) || len(c.paths) > 0 && !matchPath(c.paths, r.Path) || !c.hasHeaders(r) {
+		return false
+	}
+	if c.maxBody > 0 && r.Length > c.maxBody {
 		return false
 	}
 	for i := range c.query {
@@ -75,7 +98,7 @@ func (c *clause) allows(r *Request) bool {
 // denies tells whether the request touches the clause: one value of each named
 // parameter is enough, because it is unknown which one the server reads.
 func (c *clause) denies(r *Request) bool {
-	if !c.methods.has(r.Method) || !c.hasPath(r.Path) && !c.hasLoosePath(r.Path) {
+	if !c.methods.has(r.Method) || len(c.paths) > 0 && !touchPath(c.paths, c.loose, r) || !c.hasHeaders(r) {
 		return false
 	}
 	for i := range c.query {
@@ -104,20 +127,12 @@ func (q *queryGlob) count(query url.Values) (matched, other int) {
 	return matched, other
 }
 
-func (c *clause) hasPath(path string) bool {
-	for _, g := range c.paths {
-		if g.match(path) {
-			return true
+// hasHeaders tells whether the fields are there that the clause names.
+func (c *clause) hasHeaders(r *Request) bool {
+	for _, name := range c.headers {
+		if len(r.Header[name]) == 0 {
+			return false
 		}
 	}
-	return len(c.paths) == 0
-}
-
-func (c *clause) hasLoosePath(path string) bool {
-	for _, g := range c.loose {
-		if g.matchLoose(path) {
-			return true
-		}
-	}
-	return false
+	return true
 }

@@ -22,10 +22,18 @@ func Compile(n policy.Network, routes ...policy.Route) (*Engine, error) {
 		httpPorts: []uint16{80, 443},
 		pins:      map[Host][]netip.Addr{},
 	}}
-	c.addRules(n.Rules)
+	all := c.addRules(n.Rules)
+	for _, r := range c.addRoutes(routes, len(n.Rules)) {
+		c.index(r)
+		all = append(all, r)
+	}
+	c.checkContradictions(all)
+	c.checkClaims(all)
 	c.addDenials(n.Deny)
 	c.addPrivate(n.Private)
 	c.addHosts(n.Hosts)
+	c.engine.ports = sorted(c.engine.ports)
+	c.engine.httpPorts = sorted(c.engine.httpPorts)
 	if len(c.problems) > 0 {
 		return nil, c.problems
 	}
@@ -42,9 +50,7 @@ func (c *compiler) report(pos policy.Pos, path string, err error) {
 	c.problems = append(c.problems, policy.Problem{Pos: pos, Path: path, What: err.Error()})
 }
 
-func (c *compiler) addRules(rules []policy.Rule) {
-	e := c.engine
-	var all []*rule
+func (c *compiler) addRules(rules []policy.Rule) (all []*rule) {
 	byName := map[string]int{}
 	for i, r := range rules {
 		path := fmt.Sprintf("network.rules[%d]", i)
@@ -57,18 +63,27 @@ func (c *compiler) addRules(rules []policy.Rule) {
 			byName[r.Name] = i
 		}
 		for _, g := range compiled.hosts {
-			e.rules.add(g, compiled)
+			if g.kind == globExact && g.host.name == InnerInference {
+				c.report(r.Pos, path+".host", fmt.Errorf("%s is the inner name of inference.routes, and no rule is about it", InnerInference))
+			}
 		}
-		e.ports = append(e.ports, compiled.ports...)
-		if !compiled.tcp {
-			e.httpPorts = append(e.httpPorts, compiled.ports...)
-			e.inspects = true
-		}
+		c.index(compiled)
 		all = append(all, compiled)
 	}
-	e.ports = sorted(e.ports)
-	e.httpPorts = sorted(e.httpPorts)
-	c.checkContradictions(all)
+	return all
+}
+
+// index makes the rule known to the engine.
+func (c *compiler) index(r *rule) {
+	e := c.engine
+	for _, g := range r.hosts {
+		e.rules.add(g, r)
+	}
+	e.ports = append(e.ports, r.ports...)
+	if !r.tcp {
+		e.httpPorts = append(e.httpPorts, r.ports...)
+		e.inspects = true
+	}
 }
 
 func sorted(ports []uint16) []uint16 {
@@ -98,7 +113,7 @@ func (c *compiler) checkContradictions(rules []*rule) {
 			if b.tcp {
 				what = "protocol: tcp"
 			}
-			c.report(r.pos, fmt.Sprintf("network.rules[%d]", r.index), fmt.Errorf(
+			c.report(r.pos, r.path, fmt.Errorf(
 				"rule %q inspects %s, but rule %q passes %s unread (%s)", r.name, mine, b.name, theirs, what))
 			break
 		}
@@ -180,6 +195,9 @@ func (c *compiler) addHosts(hosts map[string][]string) {
 		g, err := parseHostGlob(name)
 		if err == nil && (g.kind != globExact || g.host.IsAddr()) {
 			err = fmt.Errorf("%q is not a plain name", name)
+		}
+		if err == nil && g.host.name == InnerInference {
+			err = fmt.Errorf("%s is an inner name, which has no address", InnerInference)
 		}
 		if err != nil {
 			c.report(policy.Pos{}, path, err)

@@ -28,7 +28,7 @@ func (e *Engine) Connection(h Host, port uint16) Decision {
 		}
 	}
 	if found.rule == nil {
-		d := found.explain(h, port)
+		d := e.explainHost(found.elsewhere, h, port)
 		d.Mode = e.refusal(port)
 		return d
 	}
@@ -87,8 +87,14 @@ func first(a, b *rule) *rule {
 }
 
 // Request judges one HTTP request. It allows when the host is allowed on that
-// port by a rule that also allows the method, path and query, and no rule for
-// that host and port denies them.
+// port by a rule that also allows the method, path, query, header and declared
+// length, and no rule for that host and port denies them.
+//
+// What a rule claims as its protocol is allowed by rules of that protocol
+// alone. The decision then has a Claim, which judges the messages. What two
+// protocols claim, and an upgrade that nothing claims, is denied. A path with
+// an escaped slash is allowed only by rules with encoded_slash; denials see it
+// as one segment and as two.
 func (e *Engine) Request(r Request) Decision {
 	if d, barred := e.bar(r.Host, r.Port); barred {
 		d.Mode = ModeInspect
@@ -97,39 +103,91 @@ func (e *Engine) Request(r Request) Decision {
 	if d, barred := barRequest(&r); barred {
 		return d
 	}
-	var found match
-	var allowing, silent *rule
+	var found candidates
 	var buf [maxLists][]*rule
 	for _, list := range e.rules.lists(r.Host, buf[:0]) {
 		for _, c := range list {
-			if c.tcp {
+			switch {
+			case c.tcp:
 				continue
-			}
-			found.add(c, r.Port)
-			if !c.hasPort(r.Port) {
+			case !c.hasPort(r.Port):
+				found.elsewhere = first(found.elsewhere, c)
+				continue
+			case c.protocol != "":
+				found.addProtocol(c, &r)
 				continue
 			}
 			if cl := c.denies(&r); cl != nil {
 				return c.explainDenied(cl, &r)
 			}
-			if c.allows(&r) {
-				allowing = first(allowing, c)
-			} else if c.methods.has(r.Method) {
-				silent = first(silent, c)
-			}
+			found.add(c, &r)
 		}
 	}
 	switch {
-	case allowing != nil:
-		return granted(allowing, ModeInspect)
-	case silent != nil:
-		return silent.explainPath(&r)
-	case found.rule != nil:
-		return found.rule.explainMethod(&r)
+	case found.claimed != nil:
+		return e.judgeClaim(&r, &found)
+	case r.WebSocket:
+		return explainUpgrade(&r)
+	case found.mixed:
+		return e.settle(&r)
+	case found.allowing != nil:
+		d := granted(found.allowing, ModeInspect)
+		d.Credential, d.MaxBody = found.allowing.credential, found.maxBody
+		return d
 	}
-	d := found.explain(r.Host, r.Port)
-	d.Mode = ModeInspect
-	return d
+	return e.explainRequest(&found, &r)
+}
+
+// candidates are the rules that have something to say about a request.
+type candidates struct {
+	allowing  *rule // the first http rule that allows it
+	silent    *rule // the first http rule that allows the method at least
+	http      *rule // the first http rule for host and port
+	other     *rule // the first rule of another protocol for host and port
+	claimed   *rule // the first rule that claims it
+	rival     *rule // one of another protocol that claims it too
+	elsewhere *rule // the first rule for the host on other ports
+	mixed     bool  // what allows it has not one credential
+	maxBody   int64 // the largest that is allowed; 0: any
+}
+
+// add judges by an http rule that does not deny the request.
+func (f *candidates) add(c *rule, r *Request) {
+	f.http = first(f.http, c)
+	ok, maxBody := c.allows(r)
+	if !ok {
+		if c.methods.has(r.Method) {
+			f.silent = first(f.silent, c)
+		}
+		return
+	}
+	if f.allowing == nil {
+		f.allowing, f.maxBody = c, maxBody
+		return
+	}
+	f.mixed = f.mixed || f.allowing.credential != c.credential
+	f.allowing = first(f.allowing, c)
+	f.maxBody = larger(f.maxBody, maxBody)
+}
+
+// larger gives the larger of two limits, of which 0 is none.
+func larger(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
+// addProtocol lets a rule claim the request.
+func (f *candidates) addProtocol(c *rule, r *Request) {
+	f.other = first(f.other, c)
+	if !c.claims(r) {
+		return
+	}
+	if f.claimed != nil && f.claimed.protocol != c.protocol {
+		f.rival = c
+	}
+	f.claimed = first(f.claimed, c)
 }
 
 // Address judges an address that is about to be dialled, after the name that
@@ -172,6 +230,8 @@ func (e *Engine) bar(h Host, port uint16) (Decision, bool) {
 		}
 	}
 	switch {
+	case h.name == InnerInference && (!e.inference || port != 80 && port != 443):
+		return e.explainInner(port), true
 	case h.IsAddr():
 		d := e.Address(h.addr, port)
 		return d, d.Verdict != Allow
@@ -193,6 +253,7 @@ func barRequest(r *Request) (Decision, bool) {
 	case !isCanonical(r.Path):
 		return Decision{Mode: ModeInspect, Reason: "the path is not in canonical form"}, true
 	}
+	r.split = splitSlashes(r.Path)
 	return Decision{}, false
 }
 

@@ -99,4 +99,6 @@ type Request struct {
 	Length int64
 	// WebSocket tells that the request asks for an upgrade to WebSocket.
 	WebSocket bool
+
+	split string // Path with escaped slashes as real ones; "" without any
 }

@@ -17,6 +17,8 @@ type Engine struct {
 	ports     []uint16 // that any rule names, 80 and 443; sorted
 	httpPorts []uint16 // that an http rule names, 80 and 443; sorted
 	inspects  bool
+	inference bool       // there are routes to models
+	fallback  policy.Pos // where the list of rules stands, for what none matches
 	pins      map[Host][]netip.Addr
 }
 
@@ -44,6 +46,14 @@ func (p *private) covers(a netip.Addr, port uint16) bool {
 
 func hasPort(ports []uint16, port uint16) bool {
 	return ports == nil || slices.Contains(ports, port)
+}
+
+// WithPos gives an engine that names pos as the place of denials for want of a
+// rule: where network.rules stands.
+func (e *Engine) WithPos(pos policy.Pos) *Engine {
+	changed := *e
+	changed.fallback = pos
+	return &changed
 }
 
 // Inspects tells whether the proxy needs a certificate authority: some rule

@@ -11,21 +11,53 @@ import (
 // Texts of denials. Only they need memory; what is allowed is explained by
 // texts that Compile made.
 
-// explain says why nothing matched.
-func (m *match) explain(h Host, port uint16) Decision {
-	if m.elsewhere == nil {
+// explainHost says why nothing matched.
+func (e *Engine) explainHost(elsewhere *rule, h Host, port uint16) Decision {
+	if elsewhere == nil {
 		return Decision{
+			Pos:    e.fallback,
 			Reason: fmt.Sprintf("no rule allows host %q", h.String()),
 			Hint:   fmt.Sprintf("add under network.rules: {%s}", newRuleText(h, port)),
 		}
 	}
-	r := m.elsewhere
-	return Decision{
+	r := elsewhere
+	d := Decision{
 		Rule:   r.name,
 		Pos:    r.pos,
 		Reason: fmt.Sprintf("rule %q allows host %q only on %s, not on %d%s", r.name, h.String(), portsText(r.ports), port, r.because),
 		Hint:   fmt.Sprintf("add %d to the ports of rule %q", port, r.name),
 	}
+	if r.protocol == protocolInference {
+		d.Hint = ""
+	}
+	return d
+}
+
+// explainInner is about the inner name of models.
+func (e *Engine) explainInner(port uint16) Decision {
+	if e.inference {
+		return Decision{Pos: e.fallback, Reason: fmt.Sprintf("%s is served on ports 80 and 443, not on %d", InnerInference, port)}
+	}
+	return Decision{
+		Pos:    e.fallback,
+		Reason: fmt.Sprintf("%s leads to models, and the policy has no route to one", InnerInference),
+		Hint:   "add under inference.routes: {provider: PROVIDER, host: HOST, credential: NAME}",
+	}
+}
+
+// explainRequest says why no rule allows a request that no protocol claims.
+func (e *Engine) explainRequest(f *candidates, r *Request) Decision {
+	switch {
+	case f.silent != nil:
+		return f.silent.explainPath(r)
+	case f.http != nil:
+		return f.http.explainMethod(r)
+	case f.other != nil:
+		return f.other.explainProtocol(r)
+	}
+	d := e.explainHost(f.elsewhere, r.Host, r.Port)
+	d.Mode = ModeInspect
+	return d
 }
 
 // newRuleText is the rule that would allow the host on the port.
@@ -80,11 +112,45 @@ func (c *rule) explainMethod(r *Request) Decision {
 }
 
 func (c *rule) explainPath(r *Request) Decision {
-	return Decision{
+	d := Decision{
 		Mode: ModeInspect, Rule: c.name, Pos: c.pos,
 		Reason: fmt.Sprintf("rule %q does not allow %s %s%s%s", c.name, r.Method, clip(r.Path), queryText(r), c.because),
 		Hint:   requestHint(r),
 	}
+	if r.split != "" && !c.slashes {
+		d.Reason = fmt.Sprintf("the path holds an escaped slash (%%2F), which rule %q does not allow%s", c.name, c.because)
+		d.Hint = fmt.Sprintf("add to rule %q: encoded_slash: true", c.name)
+		return d
+	}
+	shorter := *r
+	shorter.Length = 0
+	if ok, _ := c.allows(&shorter); ok {
+		d.Reason = fmt.Sprintf("rule %q does not allow a body of %d bytes%s", c.name, r.Length, c.because)
+		d.Hint = fmt.Sprintf("raise max_body in rule %q", c.name)
+		return d
+	}
+	if name := c.missingHeader(r); name != "" {
+		d.Reason = fmt.Sprintf("rule %q allows it only with the header field %s%s", c.name, name, c.because)
+		d.Hint = fmt.Sprintf("send the field %s", name)
+	}
+	return d
+}
+
+// missingHeader names a field for want of which no clause allows the request.
+func (c *rule) missingHeader(r *Request) string {
+	for i := range c.allow {
+		whole := c.allow[i]
+		whole.headers = nil
+		if !whole.allows(r) {
+			continue
+		}
+		for _, name := range c.allow[i].headers {
+			if len(r.Header[name]) == 0 {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // queryText does not repeat the query: it may hold secrets.
@@ -100,12 +166,15 @@ func requestHint(r *Request) string {
 	if len(r.Path) > maxName || len(r.Method) > maxLabel {
 		return ""
 	}
-	ports := ""
-	if r.Port != 80 && r.Port != 443 {
-		ports = fmt.Sprintf(", ports: [%d]", r.Port)
-	}
 	return fmt.Sprintf("add under network.rules: {name: NAME, host: %s%s, allow: [{methods: [%q], paths: [%q]}]}",
-		hostText(r.Host), ports, r.Method, strings.ReplaceAll(r.Path, "*", "%2A"))
+		hostText(r.Host), portsHint(r.Port), r.Method, strings.ReplaceAll(r.Path, "*", "%2A"))
+}
+
+func portsHint(port uint16) string {
+	if port == 80 || port == 443 {
+		return ""
+	}
+	return fmt.Sprintf(", ports: [%d]", port)
 }
 
 func explainAddress(a netip.Addr, port uint16, class Class) Decision {

@@ -82,7 +82,10 @@ type pathGlob []segment
 // a run of characters in one, and "**" as a whole segment for any number of
 // segments, also none. The rest is compared with the decoded path; "%2A" is a
 // star and "%3F" a question mark. Letter case counts.
-func parsePathGlob(s string) (pathGlob, error) {
+func parsePathGlob(s string) (pathGlob, error) { return parsePath(s, false) }
+
+// parsePath lets "%2F" stand in segments if slashes is true.
+func parsePath(s string, slashes bool) (pathGlob, error) {
 	if s == "" || s[0] != '/' {
 		return nil, errors.New("does not start with a slash")
 	}
@@ -96,7 +99,7 @@ func parsePathGlob(s string) (pathGlob, error) {
 		if text == "" && more {
 			return nil, errors.New("empty segment")
 		}
-		seg, err := parseSegment(text)
+		seg, err := parseSegment(text, slashes)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +108,7 @@ func parsePathGlob(s string) (pathGlob, error) {
 	return g, nil
 }
 
-func parseSegment(text string) (segment, error) {
+func parseSegment(text string, slashes bool) (segment, error) {
 	if text == "**" {
 		return segment{deep: true}, nil
 	}
@@ -122,6 +125,11 @@ func parseSegment(text string) (segment, error) {
 		case strings.IndexByte("?#[]{}\\", c) >= 0:
 			return segment{}, fmt.Errorf("%q in a pattern: only * and ** are special, escape others as %%%02X", c, c)
 		case c == '%':
+			if slashes && strings.HasPrefix(text[i:], escapedSlash) {
+				g = append(g, '/')
+				i += 2
+				continue
+			}
 			var ok bool
 			if c, ok = unescape(text, i); !ok {
 				return segment{}, errors.New("broken percent-escape")

@@ -16,10 +16,13 @@ import (
 // kept: /ADMIN and /admin are two paths.
 //
 // It refuses what servers read differently from each other: ".." in any
-// spelling, "." or ".." written with escapes or followed by ";", "\" and "/"
-// as escapes, raw "\", a second layer of escapes (%252e), control bytes,
-// escapes that do not decode to well-formed UTF-8, raw bytes outside ASCII,
-// "?" and "#".
+// spelling, "." or ".." written with escapes or followed by ";", "\" as an
+// escape or raw, a second layer of escapes (%252e), control bytes, escapes that
+// do not decode to well-formed UTF-8, raw bytes outside ASCII, "?" and "#".
+//
+// An escaped slash stays where it stands between other bytes of one segment,
+// none of which would be a dot segment if it were a real one. Such a path is
+// allowed only by rules that say so, see Engine.Request.
 func CanonicalPath(raw string) (path string, err error) {
 	if isCanonical(raw) {
 		return raw, nil
@@ -97,7 +100,36 @@ func canonicalSegment(raw string) (string, error) {
 		i += 2
 		writeWire(&wire, c, isUnreserved(c))
 	}
-	return wire.String(), checkSegment(wire.String())
+	return wire.String(), checkParts(wire.String())
+}
+
+// checkParts judges a segment, and what it falls into for a server that takes
+// an escaped slash for a real one.
+func checkParts(s string) error {
+	if strings.IndexByte(s, '%') < 0 || !strings.Contains(s, escapedSlash) {
+		return checkSegment(s)
+	}
+	for part := range strings.SplitSeq(s, escapedSlash) {
+		if part == "" {
+			return errSlash
+		}
+		if err := checkSegment(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// escapedSlash is a slash inside a segment, in canonical form.
+const escapedSlash = "%2F"
+
+// splitSlashes gives a canonical path with escaped slashes as real ones, or ""
+// for a path that holds none.
+func splitSlashes(path string) string {
+	if strings.IndexByte(path, '%') < 0 || !strings.Contains(path, escapedSlash) {
+		return ""
+	}
+	return strings.ReplaceAll(path, escapedSlash, "/")
 }
 
 func writeWire(b *strings.Builder, c byte, plain bool) {
@@ -135,7 +167,7 @@ func isCanonical(s string) bool {
 			return true
 		}
 		last := after > len(s)
-		if seg == "" && !last || checkSegment(seg) != nil {
+		if seg == "" && !last || checkParts(seg) != nil {
 			return false
 		}
 		at = after
@@ -148,7 +180,7 @@ var (
 	errRaw     = errors.New("byte that must be escaped")
 	errEscape  = errors.New("escape not in canonical form")
 	errControl = errors.New("escaped control byte")
-	errSlash   = errors.New("escaped slash or backslash")
+	errSlash   = errors.New("escaped slash at an end of a segment, or escaped backslash")
 	errTwice   = errors.New("escaped twice")
 	errUTF8    = errors.New("escapes are not UTF-8")
 )

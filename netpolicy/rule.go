@@ -16,14 +16,29 @@ type rule struct {
 	pos       policy.Pos
 	hosts     []hostGlob
 	ports     []uint16
-	tcp       bool // bytes, not HTTP
-	pass      bool // tls: pass was spelt out
+	path      string // "network.rules[0]"
+	tcp       bool   // bytes, not HTTP
+	pass      bool   // tls: pass was spelt out
 	inspected bool
 
 	access   methodSet // what the shorthand leaves
 	allowSet bool
 	allow    []clause
 	deny     []clause
+
+	slashes    bool   // encoded_slash
+	credential string // "" for none
+
+	// A rule with a protocol judges what it claims and nothing else.
+	protocol      policy.Protocol // "" for http and tcp
+	paths         []pathGlob      // where it is spoken; none: everywhere
+	pathTexts     []string
+	loosePaths    []pathGlob
+	allowMessages []message
+	denyMessages  []message
+	maxResponse   int64
+	route         int    // of protocolInference; -1 at the inner name
+	base          string // of a route, without the last slash
 
 	granted string // the reason of an allowing decision
 	because string // ": reason" of a denying one, or ""
@@ -34,13 +49,18 @@ type rule struct {
 // newRule compiles a rule. Every mistake goes to report, with the field.
 func newRule(index int, r policy.Rule, report func(field string, err error)) *rule {
 	c := &rule{
-		index: index, name: r.Name, pos: r.Pos,
+		index: index, name: r.Name, pos: r.Pos, path: fmt.Sprintf("network.rules[%d]", index),
 		tcp:      r.Protocol == policy.ProtocolTCP,
 		pass:     r.TLS == policy.TLSPass,
 		allowSet: r.AllowSet || r.Allow != nil,
 		because:  suffix(r.Reason),
+		slashes:  r.EncodedSlash, credential: r.Credential, maxResponse: int64(r.MaxResponse),
 	}
-	c.inspected = r.TLS == policy.TLSInspect || r.Access != "" || c.allowSet || len(r.Deny) > 0
+	if r.Protocol.InHTTP() {
+		c.protocol = r.Protocol
+	}
+	c.inspected = r.TLS == policy.TLSInspect || r.Access != "" || c.allowSet || len(r.Deny) > 0 ||
+		r.EncodedSlash || r.Credential != "" || c.protocol != ""
 	if r.Name == "" {
 		report("name", errors.New("missing"))
 	}
@@ -57,15 +77,50 @@ func newRule(index int, r policy.Rule, report func(field string, err error)) *ru
 	if c.access, err = accessMethods(r.Access); err != nil {
 		report("access", err)
 	}
-	c.parseClauses(r, report)
+	if c.protocol != "" {
+		c.parseProtocol(r, report)
+	} else {
+		c.parseClauses(r, report)
+	}
 	c.explain()
 	return c
+}
+
+// parseProtocol compiles what the rule says about messages.
+func (c *rule) parseProtocol(r policy.Rule, report func(string, error)) {
+	paths := r.Paths
+	if paths == nil && r.Protocol == policy.ProtocolGraphQL {
+		paths = []string{"/graphql"}
+	}
+	for _, text := range paths {
+		g, err := parsePathGlob(text)
+		if err != nil {
+			report("paths", fmt.Errorf("path %q: %w", text, err))
+			continue
+		}
+		c.paths, c.pathTexts = append(c.paths, g), append(c.pathTexts, text)
+		c.loosePaths = append(c.loosePaths, g.loose())
+	}
+	for _, list := range []struct {
+		name string
+		from []policy.Match
+		to   *[]message
+	}{{"allow", r.Allow, &c.allowMessages}, {"deny", r.Deny, &c.denyMessages}} {
+		for i, m := range list.from {
+			parsed, err := parseMessage(r.Protocol, m, list.name == "deny")
+			if err != nil {
+				report(fmt.Sprintf("%s[%d]", list.name, i), err)
+				continue
+			}
+			*list.to = append(*list.to, parsed)
+		}
+	}
 }
 
 func (c *rule) parseClauses(r policy.Rule, report func(string, error)) {
 	for i, m := range r.Allow {
 		field := fmt.Sprintf("allow[%d]", i)
-		cl, err := parseClause(m, c.access)
+		cl, err := parseClause(m, c.access, c.slashes, false)
 		if err != nil {
 			report(field, err)
 			continue
@@ -80,7 +135,7 @@ func (c *rule) parseClauses(r policy.Rule, report func(string, error)) {
 		c.methods = c.access
 	}
 	for i, m := range r.Deny {
-		cl, err := parseClause(m, everyDeny)
+		cl, err := parseClause(m, everyDeny, c.slashes, true)
 		if err != nil {
 			report(fmt.Sprintf("deny[%d]", i), err)
 			continue
@@ -106,9 +161,7 @@ func (c *rule) checkAllowed(methods methodSet, access string) error {
 }
 
 func (c *rule) checkProtocol(r policy.Rule) error {
-	switch r.Protocol {
-	case "", policy.ProtocolHTTP, policy.ProtocolTCP:
-	default:
+	if !slices.Contains(protocols, r.Protocol) {
 		return fmt.Errorf("unknown protocol %q", r.Protocol)
 	}
 	switch r.TLS {
@@ -116,14 +169,33 @@ func (c *rule) checkProtocol(r policy.Rule) error {
 	default:
 		return fmt.Errorf("unknown mode %q", r.TLS)
 	}
-	if c.tcp && (c.inspected || c.pass) {
-		return errors.New("a tcp rule has no tls, access, allow or deny")
-	}
-	if c.pass && c.inspected {
-		return errors.New("pass excludes access, allow and deny, which need inspection")
+	switch {
+	case c.tcp && (c.inspected || c.pass):
+		return errors.New("a tcp rule has no tls, access, allow or deny, no credential and no encoded_slash")
+	case c.pass && c.inspected:
+		return errors.New("pass excludes access, allow and deny, credential, encoded_slash and protocols, which need inspection")
+	case c.protocol != "" && (r.Access != "" || r.EncodedSlash):
+		return fmt.Errorf("access and encoded_slash have no meaning in a rule with protocol %s", c.protocol)
+	case r.Paths != nil && !slices.Contains(atPaths, c.protocol):
+		return errors.New("paths belong to rules with protocol websocket, mcp, jsonrpc or graphql; otherwise they stand under allow and deny")
+	case r.Paths != nil && len(r.Paths) == 0:
+		return errors.New("paths is an empty list, which matches nothing")
+	case r.MaxResponse != 0 && c.protocol != policy.ProtocolMCP:
+		return errors.New("max_response has no meaning but in a rule with protocol mcp")
+	case r.MaxResponse < 0:
+		return errors.New("max_response is below 0")
 	}
 	return nil
 }
+
+// protocols are the ones that a rule can have.
+var protocols = []policy.Protocol{
+	"", policy.ProtocolHTTP, policy.ProtocolTCP, policy.ProtocolWebSocket, policy.ProtocolGRPC,
+	policy.ProtocolGit, policy.ProtocolMCP, policy.ProtocolJSONRPC, policy.ProtocolGraphQL,
+}
+
+// atPaths are the protocols that are spoken at paths which the rule names.
+var atPaths = []policy.Protocol{policy.ProtocolWebSocket, policy.ProtocolMCP, policy.ProtocolJSONRPC, policy.ProtocolGraphQL}
 
 // explain prepares the texts, so that deciding has none to make.
 func (c *rule) explain() {
@@ -251,17 +323,25 @@ func (c *rule) hasPort(port uint16) bool {
 	return false
 }
 
-// allows tells whether the rule by itself allows the request.
-func (c *rule) allows(r *Request) bool {
-	if !c.access.has(r.Method) && !c.allowSet {
-		return false
+// allows tells whether the rule by itself allows the request, and what body a
+// request of unknown length may then have at most (0: any).
+func (c *rule) allows(r *Request) (ok bool, maxBody int64) {
+	if r.split != "" && !c.slashes {
+		return false, 0
+	}
+	if !c.allowSet {
+		return c.access.has(r.Method), 0
 	}
 	for i := range c.allow {
-		if c.allow[i].allows(r) {
-			return true
+		if !c.allow[i].allows(r) {
+			continue
 		}
+		if c.allow[i].maxBody == 0 {
+			return true, 0
+		}
+		ok, maxBody = true, max(maxBody, c.allow[i].maxBody)
 	}
-	return !c.allowSet
+	return ok, maxBody
 }
 
 // denies gives the clause that denies the request, or nil.
