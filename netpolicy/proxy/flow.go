@@ -15,8 +15,16 @@ type flow struct {
 	// decision is about the head; what is inside the body is decided by the steps
 	// of prepare.
 	decision netpolicy.Decision
+	judged   netpolicy.Request // what the decision is about
 	// out is the request as it goes out. It is nil until the head was judged.
 	out *http.Request
+	// limit is set where the rule bounds the body.
+	limit *limitedBody
+	// messages see each message of a WebSocket's client as it is going to be
+	// forwarded, and the content of its control frames. A refusal ends the socket.
+	messages []func([]byte) *refusal
+	// socket is set when the request asks for a WebSocket.
+	socket *socket
 	// note adds to the event of an allowed request.
 	note []func(*audit.Event)
 	// replies have a say in the answer, in the order in which they were added,
@@ -31,7 +39,7 @@ type flow struct {
 // request. The order matters: credentials are attached last, after everything
 // that the agent sent was looked at.
 func (fl *flow) prepare() *refusal {
-	for _, step := range []func() *refusal{} {
+	for _, step := range []func() *refusal{fl.protocol} {
 		if refused := step(); refused != nil {
 			return refused
 		}
@@ -72,6 +80,13 @@ func (fl *flow) permit(r *request) audit.Event {
 		add(&e)
 	}
 	return e
+}
+
+// record writes down a refusal of a request that was allowed and sent.
+func (fl *flow) record(refused *refusal) {
+	e := refused.event(audit.KindRequest, fl.f)
+	e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
+	fl.s.record(e)
 }
 
 // denial is the event of a refused request.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
 // request is one request of a client, of either HTTP version, not yet judged.
@@ -29,6 +30,7 @@ type request struct {
 	length    int64 // -1 when not known
 	trailer   http.Header
 	upgrade   bool
+	websocket bool // the upgrade is one to WebSocket, and nothing else
 }
 
 // judge decides a request and writes it anew. Exactly one result is non-nil.
@@ -68,8 +70,8 @@ func (fl *flow) decide(r *request) *refusal {
 		refused := forbidden(f.host, "the request names another host than the connection: "+h.String()+":"+strconv.Itoa(int(port)))
 		refused.Hint = hintCaptured
 		return refused
-	case r.upgrade:
-		return forbidden(h, "no rule allows a protocol upgrade (WebSocket)")
+	case r.upgrade && !r.websocket:
+		return forbidden(h, "no rule can allow a protocol upgrade but the one to WebSocket")
 	case r.method == http.MethodTrace || r.method == "TRACK":
 		return forbidden(h, "TRACE is never allowed: it shows what the proxy adds")
 	}
@@ -79,18 +81,25 @@ func (fl *flow) decide(r *request) *refusal {
 			return malformed(http.StatusBadRequest, err.Error())
 		}
 	}
+	dropMisleading(r.header) // what is judged is what goes out
 	if refused := fl.decideMethods(r, path, query); refused != nil {
 		return refused
 	}
+	if d := fl.decision; r.websocket && (d.Claim == nil || d.Claim.Protocol != policy.ProtocolWebSocket) {
+		return forbidden(h, "no rule allows a protocol upgrade (WebSocket)")
+	}
 	fl.out = f.outgoing(r, path, query)
-	return nil
+	return fl.limitBody()
 }
 
 // decideMethods judges the request's method and, where a field asks the server
 // to take another one, that one too.
 func (fl *flow) decideMethods(r *request, path, query string) *refusal {
 	f := fl.f
-	judged := netpolicy.Request{Host: f.host, Port: f.port, TLS: f.tls, Method: r.method, Path: path}
+	judged := netpolicy.Request{
+		Host: f.host, Port: f.port, TLS: f.tls, Method: r.method, Path: path,
+		Header: r.header, Length: r.length, WebSocket: r.websocket,
+	}
 	if path == "*" {
 		judged.Path = "/"
 	}
@@ -98,6 +107,7 @@ func (fl *flow) decideMethods(r *request, path, query string) *refusal {
 	if judged.Query, err = netpolicy.ParseQuery(query); err != nil {
 		return malformed(http.StatusBadRequest, err.Error())
 	}
+	fl.judged = judged
 	fl.decision = fl.rules.Engine.Request(judged)
 	if fl.decision.Verdict != netpolicy.Allow {
 		return denied(f.host, fl.decision)
@@ -134,7 +144,6 @@ func (f *front) outgoing(r *request, path, query string) *http.Request {
 		authority = strings.TrimSuffix(dial, ":"+strconv.Itoa(int(f.port)))
 	}
 	h := r.header
-	dropMisleading(h)
 	if _, ok := h["User-Agent"]; !ok {
 		h["User-Agent"] = nil // keeps net/http from adding its own
 	}
@@ -203,9 +212,7 @@ func (fl *flow) exchange() (*http.Response, *refusal) {
 	}
 	if refused = fl.receive(resp); refused != nil {
 		_ = resp.Body.Close()
-		e := refused.event(audit.KindRequest, fl.f)
-		e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
-		fl.s.record(e)
+		fl.record(refused)
 		return nil, refused
 	}
 	return resp, nil
@@ -220,6 +227,9 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	}
 	resp, err := transport.RoundTrip(fl.out)
 	if err != nil {
+		if refused := fl.overlong(); refused != nil {
+			return nil, refused
+		}
 		refused := s.explain(f.host, err)
 		e := refused.event(audit.KindUpstream, f)
 		e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
@@ -227,7 +237,9 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 		return nil, refused
 	}
 	reason := ""
-	if resp.StatusCode < 200 || resp.StatusCode > 599 {
+	if resp.StatusCode == http.StatusSwitchingProtocols && fl.socket != nil {
+		reason = fl.socket.accept(resp)
+	} else if resp.StatusCode < 200 || resp.StatusCode > 599 {
 		reason = "the server answered with status " + strconv.Itoa(resp.StatusCode) + ", which nobody asked for"
 	} else if bad := badFields(resp.Header); bad != "" {
 		reason = "the server's answer has a malformed field " + bad

@@ -27,10 +27,12 @@ type head struct {
 	header   http.Header
 	// length is the body's, or -1 when it is chunked.
 	length  int64
-	expect  bool     // Expect: 100-continue
-	close   bool     // the client wants no further request
-	upgrade bool     // to anything but h2c, which is ignored
-	trailer []string // names announced with Trailer
+	expect  bool // Expect: 100-continue
+	close   bool // the client wants no further request
+	upgrade bool // to anything but h2c, which is ignored
+	// websocket tells that the upgrade is one to WebSocket and nothing else.
+	websocket bool
+	trailer   []string // names announced with Trailer
 }
 
 // headError is why a head was refused.
@@ -270,14 +272,15 @@ func parseLength(s string) (int64, error) {
 // removes them and those that Connection names.
 func (h *head) takeConnection() error {
 	h.close = h.minor == 0
-	h2c := offersOnlyH2C(h.header["Upgrade"])
+	h2c := offersOnly(h.header["Upgrade"], "h2c")
+	websocket := offersOnly(h.header["Upgrade"], "websocket") && h.minor > 0
 	h.upgrade = len(h.header["Upgrade"]) > 0 && !h2c
 	for _, option := range tokens(h.header["Connection"]) {
 		switch strings.ToLower(option) {
 		case "close":
 			h.close = true
 		case "upgrade":
-			h.upgrade = !h2c
+			h.upgrade, h.websocket = !h2c, websocket
 		}
 		if !isTokenString(option) {
 			return badHead("malformed Connection")
@@ -299,12 +302,12 @@ func (h *head) takeConnection() error {
 	return nil
 }
 
-// offersOnlyH2C tells whether a client offers HTTP/2 without TLS, and nothing
-// else. Java and curl do so with every plain request. A server may ignore the
-// offer (RFC 9110, section 7.8), so it is not forwarded and the answer is
-// HTTP/1.1; a client that goes on in HTTP/2 all the same is refused.
-func offersOnlyH2C(upgrade []string) bool {
-	return len(upgrade) == 1 && strings.EqualFold(upgrade[0], "h2c")
+// offersOnly tells whether a client offers one protocol and nothing else. HTTP/2
+// without TLS (h2c) is what Java and curl offer with every plain request. A server
+// may ignore the offer (RFC 9110, section 7.8), so it is not forwarded and the
+// answer is HTTP/1.1; a client that goes on in HTTP/2 all the same is refused.
+func offersOnly(upgrade []string, protocol string) bool {
+	return len(upgrade) == 1 && strings.EqualFold(upgrade[0], protocol)
 }
 
 // tokens splits comma-separated lists.

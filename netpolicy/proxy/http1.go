@@ -86,6 +86,11 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 		}
 		return h.answer(hd, refused, false) == nil
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols { // only where it was asked for
+		unwatch()
+		h.webSocket(fl, resp)
+		return false
+	}
 	keep := !hd.close
 	err = h.respond(hd, resp, idle, &keep)
 	_ = resp.Body.Close()
@@ -146,7 +151,10 @@ func (h *http1) request(hd *head) (r *request, b *body) {
 	h.mu.Lock()
 	h.answered = false
 	h.mu.Unlock()
-	r = &request{method: hd.method, target: hd.target, authority: hd.host, header: hd.header, length: hd.length, upgrade: hd.upgrade}
+	r = &request{
+		method: hd.method, target: hd.target, authority: hd.host, header: hd.header, length: hd.length,
+		upgrade: hd.upgrade, websocket: hd.websocket,
+	}
 	if hd.length == 0 {
 		return r, nil
 	}

@@ -39,6 +39,9 @@ type Limits struct {
 	// Requests is the number of HTTP/2 requests at a time, all connections
 	// together (512): each may hold more than 1 MiB. One more is answered with 503.
 	Requests int
+	// Waiting is how many bytes of WebSocket messages may wait to be judged, all
+	// sockets together (64 MiB). The socket that needs one more is closed (1013).
+	Waiting int64
 	// DNSQueries is the number of queries on one TCP connection (1000).
 	DNSQueries int
 }
@@ -61,6 +64,7 @@ func (l Limits) withDefaults() Limits {
 		Headers:     cmp.Or(l.Headers, 200),
 		Streams:     cmp.Or(l.Streams, 250),
 		Requests:    cmp.Or(l.Requests, 512),
+		Waiting:     cmp.Or(l.Waiting, 64<<20),
 		DNSQueries:  cmp.Or(l.DNSQueries, 1000),
 	}
 }

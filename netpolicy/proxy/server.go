@@ -63,8 +63,10 @@ type Server struct {
 	names   names
 	current atomic.Pointer[Rules]
 	held    tunnels
-	open    atomic.Int64 // connections
-	streams atomic.Int64 // HTTP/2 requests
+	parses  chan struct{} // messages of WebSockets that are parsed at a time
+	waiting buffered      // bytes of such messages
+	open    atomic.Int64  // connections
+	streams atomic.Int64  // HTTP/2 requests
 	wg      sync.WaitGroup
 
 	once      sync.Once
@@ -82,6 +84,7 @@ type Server struct {
 func (s *Server) start() {
 	s.once.Do(func() {
 		s.limits = s.Limits.withDefaults()
+		s.parses = make(chan struct{}, 4)
 		s.current.Store(s.install(s.Rules))
 		if s.Authority != nil {
 			s.tls = s.newTLSConfig()
