@@ -76,7 +76,7 @@ func BenchmarkPass(b *testing.B) {
 		if err != nil {
 			return
 		}
-		splice(c, up, Limits{}.withDefaults().Idle)
+		splice(c, up, Limits{}.withDefaults().Idle, nil)
 		_ = c.Close()
 		_ = up.Close()
 	})

@@ -102,7 +102,7 @@ func TestTunnelIdle(t *testing.T) {
 	agent, near := pair()
 	far, server := pair()
 	done := make(chan struct{})
-	go func() { splice(near, far, idle); close(done) }()
+	go func() { splice(near, far, idle, nil); close(done) }()
 	tick := time.NewTicker(idle / 5)
 	for range 20 {
 		<-tick.C

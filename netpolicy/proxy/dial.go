@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
@@ -38,18 +41,39 @@ func (e *lookupError) Unwrap() error { return e.err }
 // dialHost connects to a host that the policy allows: it resolves, judges
 // every address, and dials only addresses that were judged. A name's leave
 // does not extend to where it points.
-func (s *Server) dialHost(ctx context.Context, h netpolicy.Host, port uint16) (net.Conn, error) {
+func (s *Server) dialHost(ctx context.Context, h netpolicy.Host, port uint16, what scheme) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Dial)
 	defer cancel()
+	if err := s.admit(h); err != nil {
+		return nil, err
+	}
+	via, err := s.rules().Upstream.House.way(what, h, port)
+	if err != nil {
+		return nil, &houseProxyError{reason: "the settings of the house's proxy cannot be used"}
+	}
+	if via != nil {
+		return s.dialByHouse(ctx, via, h, port)
+	}
 	addrs, err := s.resolve(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	var allowed []netip.Addr
-	var refused *refusedAddress
+	allowed, refused := s.judgeAddresses(h, port, addrs)
+	if len(allowed) == 0 {
+		return nil, refused
+	}
+	return s.dialAny(ctx, allowed, port)
+}
+
+// judgeAddresses gives the addresses that may be dialled, and the last one that
+// may not.
+func (s *Server) judgeAddresses(h netpolicy.Host, port uint16, addrs []netip.Addr) (allowed []netip.Addr, refused *refusedAddress) {
 	for _, a := range addrs {
 		a = a.Unmap()
 		d := s.engine().Address(a, port)
+		if d.Verdict == netpolicy.Allow && s.own.has(netip.AddrPortFrom(a, port)) {
+			d = netpolicy.Decision{Reason: "this is where the sandbox's own proxy listens"}
+		}
 		if d.Verdict == netpolicy.Allow {
 			allowed = append(allowed, a)
 			continue
@@ -60,10 +84,32 @@ func (s *Server) dialHost(ctx context.Context, h netpolicy.Host, port uint16) (n
 			Rule: d.Rule, Reason: d.Reason,
 		})
 	}
-	if len(allowed) == 0 {
-		return nil, refused
+	return allowed, refused
+}
+
+// houseLookup bounds looking a name up before the house's proxy is asked: where
+// it is the only way out, the house's resolvers often know no outside name.
+const houseLookup = 3 * time.Second
+
+// dialByHouse goes through the house's proxy. What resolves here is judged as
+// always: a name all of whose addresses are allowed is sent as a name; of one
+// with refused addresses, an allowed one is sent. A name that does not resolve
+// here is sent as it is, and the house's proxy alone knows where it points.
+func (s *Server) dialByHouse(ctx context.Context, via *url.URL, h netpolicy.Host, port uint16) (net.Conn, error) {
+	short, cancel := context.WithTimeout(ctx, houseLookup)
+	addrs, err := s.resolve(short, h)
+	cancel()
+	target := h.String()
+	if err == nil {
+		allowed, refused := s.judgeAddresses(h, port, addrs)
+		switch {
+		case len(allowed) == 0:
+			return nil, refused
+		case refused != nil:
+			target = allowed[0].String()
+		}
 	}
-	return s.dialAny(ctx, allowed, port)
+	return s.dialThrough(ctx, via, net.JoinHostPort(target, strconv.Itoa(int(port))))
 }
 
 func (s *Server) resolve(ctx context.Context, h netpolicy.Host) ([]netip.Addr, error) {
@@ -87,11 +133,15 @@ func (s *Server) resolve(ctx context.Context, h netpolicy.Host) ([]netip.Addr, e
 	return addrs[:min(len(addrs), maxAddresses)], nil
 }
 
-// lookupHost asks the host's resolvers. The pure Go resolver refuses odd
-// spellings of addresses, which the C library would accept; the trailing dot
-// keeps search domains from turning the name into another.
+// lookupHost asks the host's resolvers.
 func lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
-	r := &net.Resolver{PreferGo: true}
+	return lookupWith(ctx, &net.Resolver{PreferGo: true}, host)
+}
+
+// lookupWith asks a resolver in pure Go, which refuses odd spellings of
+// addresses that the C library would accept; the trailing dot keeps search
+// domains from turning the name into another.
+func lookupWith(ctx context.Context, r *net.Resolver, host string) ([]netip.Addr, error) {
 	return r.LookupNetIP(ctx, "ip", host+".")
 }
 
@@ -151,4 +201,34 @@ func (s *Server) dialAddr(ctx context.Context, a netip.Addr, port uint16) (net.C
 		dial = new(net.Dialer).DialContext
 	}
 	return dial(ctx, "tcp", netip.AddrPortFrom(a, port).String())
+}
+
+// ownDoors are the addresses at which the Server itself accepts clients that
+// know that it is a proxy. Nothing is dialled there: it would be a loop.
+type ownDoors struct {
+	mu    sync.Mutex
+	doors []netip.AddrPort
+}
+
+func (o *ownDoors) add(a net.Addr) {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := tcp.AddrPort()
+	o.doors = append(o.doors, netip.AddrPortFrom(p.Addr().Unmap(), p.Port()))
+}
+
+// has compares; at a door open on every address, each loopback one leads there.
+func (o *ownDoors) has(to netip.AddrPort) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, d := range o.doors {
+		if d == to || d.Port() == to.Port() && d.Addr().IsUnspecified() {
+			return true
+		}
+	}
+	return false
 }

@@ -28,6 +28,7 @@ const ExplicitUser = "sandbox"
 // belongs to the run. An empty token refuses everybody.
 func (s *Server) ServeExplicit(ctx context.Context, l net.Listener, token string) error {
 	key := newDoorKey(token)
+	s.own.add(l.Addr())
 	return s.serve(ctx, l, func(ctx context.Context, c net.Conn) { s.handleExplicit(ctx, c, key) })
 }
 

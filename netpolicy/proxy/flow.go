@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
@@ -25,6 +26,11 @@ type flow struct {
 	messages []func([]byte) *refusal
 	// socket is set when the request asks for a WebSocket.
 	socket *socket
+	// msg is what is known of the messages in the body.
+	msg messages
+	// due bounds how long reading the body may take in all; the zero time ends
+	// that. Nil: there is no body.
+	due func(time.Time)
 	// note adds to the event of an allowed request.
 	note []func(*audit.Event)
 	// replies have a say in the answer, in the order in which they were added,
@@ -39,7 +45,7 @@ type flow struct {
 // request. The order matters: credentials are attached last, after everything
 // that the agent sent was looked at.
 func (fl *flow) prepare() *refusal {
-	for _, step := range []func() *refusal{fl.protocol} {
+	for _, step := range []func() *refusal{fl.protocol, fl.withinTraffic} {
 		if refused := step(); refused != nil {
 			return refused
 		}

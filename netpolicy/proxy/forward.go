@@ -12,8 +12,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+	"syscall"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
@@ -30,7 +30,8 @@ type request struct {
 	length    int64 // -1 when not known
 	trailer   http.Header
 	upgrade   bool
-	websocket bool // the upgrade is one to WebSocket, and nothing else
+	websocket bool            // the upgrade is one to WebSocket, and nothing else
+	due       func(time.Time) // bounds reading the body; nil without one
 }
 
 // judge decides a request and writes it anew. Exactly one result is non-nil.
@@ -42,6 +43,7 @@ func (s *Server) judge(ctx context.Context, f *front, r *request) (*flow, *refus
 	}
 	fl := &flow{s: s, f: f, rules: rules}
 	rules.out.enter()
+	fl.due = r.due
 	refused := fl.decide(r)
 	if refused == nil {
 		fl.out = fl.out.WithContext(ctx)
@@ -49,6 +51,7 @@ func (s *Server) judge(ctx context.Context, f *front, r *request) (*flow, *refus
 	}
 	if refused != nil {
 		fl.close()
+		fl.dress(refused)
 		s.record(fl.denial(refused, r))
 		return nil, refused
 	}
@@ -165,44 +168,6 @@ func (f *front) outgoing(r *request, path, query string) *http.Request {
 	return out
 }
 
-// newTransport is the way out for inspected requests. It dials through the
-// engine, follows nothing, adds nothing and knows no proxy. It speaks HTTP/2
-// only where the client does: the server then sees what it would have seen,
-// and HTTP/1 requests do not queue up behind one connection.
-func (s *Server) newTransport(h2 bool) *http.Transport {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(h2)
-	return &http.Transport{
-		Protocols: protocols,
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			h, port, err := netpolicy.ParseHostPort(addr, 0)
-			if err != nil {
-				return nil, err
-			}
-			return s.dialHost(ctx, h, port)
-		},
-		TLSClientConfig: &tls.Config{
-			MinVersion:         tls.VersionTLS12,
-			RootCAs:            s.RootCAs,
-			Time:               s.Now,
-			ClientSessionCache: tls.NewLRUClientSessionCache(256),
-		},
-		TLSHandshakeTimeout:    s.limits.Handshake,
-		DisableCompression:     true,
-		MaxIdleConns:           512,
-		MaxIdleConnsPerHost:    128,
-		IdleConnTimeout:        50 * time.Second, // below what servers use (60, 75)
-		MaxResponseHeaderBytes: 256 << 10,
-		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: 30 * time.Second,
-			PingTimeout:     15 * time.Second,
-			// What a client does not fetch waits here, for each request.
-			MaxReceiveBufferPerStream: 1 << 20,
-		},
-	}
-}
-
 // exchange sends a judged request and gives the answer's head, cleaned. Whoever
 // has a say in the answer has had it.
 func (fl *flow) exchange() (*http.Response, *refusal) {
@@ -212,6 +177,7 @@ func (fl *flow) exchange() (*http.Response, *refusal) {
 	}
 	if refused = fl.receive(resp); refused != nil {
 		_ = resp.Body.Close()
+		fl.dress(refused)
 		fl.record(refused)
 		return nil, refused
 	}
@@ -225,16 +191,17 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	if f.h2 {
 		transport = fl.rules.out.h2
 	}
+	release, err := s.slots.take(fl.out.Context(), fl.out.URL.Hostname(), fl.rules.Upstream.perHost(), s.limits.Dial)
+	if err != nil {
+		return nil, s.failed(fl, err)
+	}
+	fl.ends = append(fl.ends, release)
 	resp, err := transport.RoundTrip(fl.out)
 	if err != nil {
 		if refused := fl.overlong(); refused != nil {
 			return nil, refused
 		}
-		refused := s.explain(f.host, err)
-		e := refused.event(audit.KindUpstream, f)
-		e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
-		s.record(e)
-		return nil, refused
+		return nil, s.failed(fl, err)
 	}
 	reason := ""
 	if resp.StatusCode == http.StatusSwitchingProtocols && fl.socket != nil {
@@ -258,6 +225,19 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	return resp, nil
 }
 
+// failed records what went wrong outside and gives the answer for it.
+func (s *Server) failed(fl *flow, err error) *refusal {
+	var spent *spentBudget
+	if over := s.mayWrite(); over != nil && !errors.As(err, &spent) {
+		err = over // a connection that others share was cut by it
+	}
+	refused := s.explain(fl.f.host, err)
+	e := refused.event(audit.KindUpstream, fl.f)
+	e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
+	s.record(e)
+	return refused
+}
+
 // explain turns what went wrong outside into an answer.
 func (s *Server) explain(h netpolicy.Host, err error) *refusal {
 	var refused *refusedAddress
@@ -265,6 +245,8 @@ func (s *Server) explain(h netpolicy.Host, err error) *refusal {
 	var certificate *tls.CertificateVerificationError
 	var invalid x509.CertificateInvalidError
 	var network net.Error
+	var spent *spentBudget
+	var house *houseProxyError
 	r := unreachable(h, http.StatusBadGateway, "the connection to the server failed")
 	switch {
 	case errors.Is(err, errBody):
@@ -273,10 +255,18 @@ func (s *Server) explain(h netpolicy.Host, err error) *refusal {
 		r := denied(h, refused.decision)
 		r.Reason = "the name points to " + refused.addr.String() + ": " + r.Reason
 		return r
+	case errors.As(err, &spent):
+		return overBudget(h, spent)
+	case errors.Is(err, errHostBusy):
+		return tooMany(h, "connections to the host")
+	case errors.As(err, &house):
+		r.Reason = house.reason
 	case errors.As(err, &lookup):
 		r.Reason = "the name cannot be resolved"
 	case errors.As(err, &certificate), errors.As(err, &invalid):
 		r.Reason = "the server's certificate is not valid"
+	case wantsCertificate(err):
+		r.Reason = "the server asks for a client certificate, and the policy has none for it (network.upstream.certificates)"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		r.Reason = "the server refuses connections"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():

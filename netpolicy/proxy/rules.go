@@ -1,6 +1,9 @@
 package proxy
 
-import "github.com/hermes-wrap/hermes-wrap/netpolicy"
+import (
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
 
 // Rules is the part of a policy that a reload swaps, always as a whole. It is
 // not changed once it is in use.
@@ -9,6 +12,10 @@ type Rules struct {
 	Engine *netpolicy.Engine
 
 	out *outlet // where requests that it judged go out
+	// Upstream is the way out. The zero value dials servers directly.
+	Upstream Upstream
+	// Traffic bounds what the run may send. The zero value has no bound.
+	Traffic policy.TrafficBudget
 }
 
 // complete gives a copy without nil fields.

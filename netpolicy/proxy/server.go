@@ -65,8 +65,12 @@ type Server struct {
 	held    tunnels
 	parses  chan struct{} // messages of WebSockets that are parsed at a time
 	waiting buffered      // bytes of such messages
-	open    atomic.Int64  // connections
-	streams atomic.Int64  // HTTP/2 requests
+	bodies  buffered      // bytes of requests and answers that are judged whole
+	slots   hostSlots     // exchanges and tunnels, by host
+	traffic traffic
+	own     ownDoors
+	open    atomic.Int64 // connections
+	streams atomic.Int64 // HTTP/2 requests
 	wg      sync.WaitGroup
 
 	once      sync.Once

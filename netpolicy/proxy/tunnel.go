@@ -17,8 +17,14 @@ import (
 
 // tunnel dials and carries bytes both ways.
 func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, protocol string) {
-	var up net.Conn
 	first := s.rules()
+	release, err := s.slots.take(ctx, c.host.String(), first.Upstream.perHost(), s.limits.Dial)
+	if err != nil {
+		s.tunnelFailed(c, d, protocol, err)
+		return
+	}
+	defer release()
+	var up net.Conn
 	// Dialling and recording need a deep stack, carrying a shallow one. Done on
 	// a goroutine of their own they give it back, for as long as the tunnel lasts.
 	opened := make(chan struct{})
@@ -36,7 +42,8 @@ func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, p
 		return
 	}
 	defer stop()
-	defer s.hold(rejudgeTunnel(first, c, up, d), func() {
+	meter := &tunnelMeter{s: s, c: c, d: d, protocol: protocol}
+	defer s.hold(meter.wakes(rejudgeTunnel(first, c, up, d)), func() {
 		s.record(audit.Event{
 			Kind: audit.KindConnection, Verdict: audit.Deny, Host: c.host.String(), Port: c.port, Protocol: protocol,
 			Reason: "the policy that was loaded since no longer allows this connection",
@@ -44,7 +51,7 @@ func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, p
 		reset(up)
 		reset(c.Conn)
 	})()
-	splice(c.Conn, up, s.limits.Idle)
+	splice(c.Conn, up, s.limits.Idle, meter)
 }
 
 // rejudgeTunnel tells whether other rules allow the same: the host in the same
@@ -65,7 +72,7 @@ func rejudgeTunnel(first *Rules, c *capture, up net.Conn, d netpolicy.Decision) 
 // openTunnel dials, records, and sends what was read ahead. It gives nil when
 // the connection is over.
 func (s *Server) openTunnel(ctx context.Context, c *capture, d netpolicy.Decision, protocol string) net.Conn {
-	up, err := s.dialHost(ctx, c.host, c.port)
+	up, err := s.dialHost(ctx, c.host, c.port, schemeHTTPS)
 	if err != nil {
 		s.tunnelFailed(c, d, protocol, err)
 		return nil
@@ -73,9 +80,17 @@ func (s *Server) openTunnel(ctx context.Context, c *capture, d netpolicy.Decisio
 	if !s.record(audit.Event{
 		Kind: audit.KindConnection, Verdict: audit.Allow, Host: c.host.String(), Port: c.port,
 		Addr: up.RemoteAddr().String(), Protocol: protocol, Rule: d.Rule, Pos: d.Pos.String(), Reason: d.Reason,
-	}) || sendAhead(c, up, s.limits.Handshake) != nil {
+	}) {
 		_ = up.Close()
 		reset(c.Conn)
+		return nil
+	}
+	if err = s.spend(int64(len(c.ahead))); err == nil {
+		err = sendAhead(c, up, s.limits.Handshake)
+	}
+	if err != nil {
+		_ = up.Close()
+		s.tunnelFailed(c, d, protocol, err)
 		return nil
 	}
 	return up
@@ -106,6 +121,11 @@ func (s *Server) tunnelFailed(c *capture, d netpolicy.Decision, protocol string,
 		}, protocol)
 		return
 	}
+	var spent *spentBudget
+	if errors.As(err, &spent) || errors.Is(err, errHostBusy) {
+		s.drop(c, netpolicy.Decision{Rule: d.Rule, Pos: d.Pos, Reason: err.Error()}, protocol)
+		return
+	}
 	s.record(audit.Event{
 		Kind: audit.KindUpstream, Host: c.host.String(), Port: c.port, Protocol: protocol,
 		Rule: d.Rule, Pos: d.Pos.String(), Reason: err.Error(),
@@ -113,16 +133,17 @@ func (s *Server) tunnelFailed(c *capture, d netpolicy.Decision, protocol string,
 	reset(c.Conn)
 }
 
-// splice carries bytes between two connections until both directions have
+// splice carries bytes between a client and a server until both directions have
 // ended, one of them fails, or neither moved for idle. An end of file is
 // passed on as such, so that half-closed protocols work. Between two TCP
-// connections the kernel moves the bytes (splice(2)).
-func splice(a, b net.Conn, idle time.Duration) {
+// connections the kernel moves the bytes (splice(2)). Those to the server are
+// counted, unless meter is nil.
+func splice(client, server net.Conn, idle time.Duration, meter *tunnelMeter) {
 	var moved atomic.Int64
 	var wg sync.WaitGroup
-	carry := func(dst, src net.Conn) {
+	carry := func(dst, src net.Conn, m *tunnelMeter) {
 		defer wg.Done()
-		if err := copyIdle(dst, src, idle, &moved); err != nil {
+		if err := copyIdle(dst, src, idle, &moved, m); err != nil {
 			// The other side must not take a broken stream for a whole one.
 			reset(dst)
 			reset(src)
@@ -131,28 +152,38 @@ func splice(a, b net.Conn, idle time.Duration) {
 		closeWrite(dst)
 	}
 	wg.Add(2)
-	go carry(a, b)
-	carry(b, a)
+	go carry(client, server, nil)
+	carry(server, client, meter)
 	wg.Wait()
 }
 
 // copyIdle copies to the end of src. A pause is an error only if moved, which
 // both directions add to, stood still for two whole periods: the other
 // direction adds its bytes only as its own period ends.
-func copyIdle(dst, src net.Conn, idle time.Duration, moved *atomic.Int64) error {
+func copyIdle(dst, src net.Conn, idle time.Duration, moved *atomic.Int64, meter *tunnelMeter) error {
 	for quiet := 0; ; {
 		before := moved.Load()
-		if err := src.SetReadDeadline(time.Now().Add(idle / 2)); err != nil {
-			return err
-		}
-		n, err := io.Copy(dst, src)
-		if moved.Add(n) != before {
+		err := copyPeriod(dst, src, time.Now().Add(idle/2), moved, meter)
+		if moved.Load() != before {
 			quiet = -1
 		}
 		if quiet++; !errors.Is(err, os.ErrDeadlineExceeded) || quiet == 2 {
 			return err
 		}
 	}
+}
+
+// copyPeriod copies until the end of src or of the period.
+func copyPeriod(dst, src net.Conn, end time.Time, moved *atomic.Int64, meter *tunnelMeter) error {
+	if meter != nil {
+		return meter.copyPeriod(dst, src, end, moved)
+	}
+	if err := src.SetReadDeadline(end); err != nil {
+		return err
+	}
+	n, err := io.Copy(dst, src)
+	moved.Add(n)
+	return err
 }
 
 func closeWrite(c net.Conn) {
