@@ -38,6 +38,7 @@ type body struct {
 
 	mu     sync.Mutex // held while a Read waits for the client
 	failed error
+	until  time.Time // when all of it must be there; zero: whenever
 
 	ended atomic.Bool // read to its end
 	bad   atomic.Bool // found to be malformed
@@ -63,6 +64,13 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// due says when the whole body must have come; the zero time lifts that.
+func (b *body) due(t time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.until = t
+}
+
 func (b *body) lockedRead(p []byte) (int, error) {
 	if b.before != nil {
 		if err := b.before(); err != nil {
@@ -70,7 +78,11 @@ func (b *body) lockedRead(p []byte) (int, error) {
 		}
 		b.before = nil
 	}
-	if err := b.conn.SetReadDeadline(time.Now().Add(b.idle)); err != nil {
+	wait := time.Now().Add(b.idle)
+	if !b.until.IsZero() && b.until.Before(wait) {
+		wait = b.until
+	}
+	if err := b.conn.SetReadDeadline(wait); err != nil {
 		return 0, err
 	}
 	if b.left == 0 {

@@ -159,6 +159,7 @@ func (h *http1) request(hd *head) (r *request, b *body) {
 		return r, nil
 	}
 	b = &body{conn: h.conn, in: h.in, idle: h.s.limits.Idle, first: true}
+	r.due = b.due
 	if hd.length < 0 {
 		b.chunked = true
 	} else {

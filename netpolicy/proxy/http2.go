@@ -116,6 +116,9 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	in, err := readHTTP2(r)
+	if err == nil {
+		in.due = func(t time.Time) { _ = http.NewResponseController(w).SetReadDeadline(t) }
+	}
 	if err != nil {
 		refused := malformed(http.StatusBadRequest, err.Error())
 		var e *headError

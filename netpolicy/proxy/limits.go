@@ -42,6 +42,14 @@ type Limits struct {
 	// Waiting is how many bytes of WebSocket messages may wait to be judged, all
 	// sockets together (64 MiB). The socket that needs one more is closed (1013).
 	Waiting int64
+	// MessageBytes bounds a request whose body is judged (16 MiB), also unpacked.
+	// A larger one is refused.
+	MessageBytes int64
+	// MessagesHeld is how many bytes such requests, and answers that are judged,
+	// may take in memory all together (256 MiB). One more is answered with 503.
+	MessagesHeld int64
+	// Message bounds reading such a body, or the commands of a push (1 min).
+	Message time.Duration
 	// DNSQueries is the number of queries on one TCP connection (1000).
 	DNSQueries int
 }
@@ -51,20 +59,23 @@ const lingerBytes = 8 << 20
 
 func (l Limits) withDefaults() Limits {
 	return Limits{
-		Connections: cmp.Or(l.Connections, 4096),
-		Sniff:       cmp.Or(l.Sniff, 30*time.Second),
-		Refuse:      cmp.Or(l.Refuse, 3*time.Second),
-		Handshake:   cmp.Or(l.Handshake, 15*time.Second),
-		Head:        cmp.Or(l.Head, 20*time.Second),
-		KeepAlive:   cmp.Or(l.KeepAlive, 3*time.Minute),
-		Dial:        cmp.Or(l.Dial, 20*time.Second),
-		Idle:        cmp.Or(l.Idle, 45*time.Minute),
-		Linger:      cmp.Or(l.Linger, 2*time.Second),
-		HeadBytes:   cmp.Or(l.HeadBytes, 64<<10),
-		Headers:     cmp.Or(l.Headers, 200),
-		Streams:     cmp.Or(l.Streams, 250),
-		Requests:    cmp.Or(l.Requests, 512),
-		Waiting:     cmp.Or(l.Waiting, 64<<20),
-		DNSQueries:  cmp.Or(l.DNSQueries, 1000),
+		Connections:  cmp.Or(l.Connections, 4096),
+		Sniff:        cmp.Or(l.Sniff, 30*time.Second),
+		Refuse:       cmp.Or(l.Refuse, 3*time.Second),
+		Handshake:    cmp.Or(l.Handshake, 15*time.Second),
+		Head:         cmp.Or(l.Head, 20*time.Second),
+		KeepAlive:    cmp.Or(l.KeepAlive, 3*time.Minute),
+		Dial:         cmp.Or(l.Dial, 20*time.Second),
+		Idle:         cmp.Or(l.Idle, 45*time.Minute),
+		Linger:       cmp.Or(l.Linger, 2*time.Second),
+		HeadBytes:    cmp.Or(l.HeadBytes, 64<<10),
+		Headers:      cmp.Or(l.Headers, 200),
+		Streams:      cmp.Or(l.Streams, 250),
+		Requests:     cmp.Or(l.Requests, 512),
+		Waiting:      cmp.Or(l.Waiting, 64<<20),
+		MessageBytes: cmp.Or(l.MessageBytes, 16<<20),
+		MessagesHeld: cmp.Or(l.MessagesHeld, 256<<20),
+		Message:      cmp.Or(l.Message, time.Minute),
+		DNSQueries:   cmp.Or(l.DNSQueries, 1000),
 	}
 }

@@ -14,6 +14,14 @@ func (fl *flow) protocol() *refusal {
 		return fl.webSocket()
 	case policy.ProtocolGRPC:
 		return fl.grpc()
+	case policy.ProtocolMCP:
+		return fl.mcp()
+	case policy.ProtocolJSONRPC:
+		return fl.jsonrpc()
+	case policy.ProtocolGraphQL:
+		return fl.graphql()
+	case policy.ProtocolGit:
+		return fl.git()
 	}
 	return forbidden(fl.f.host, "the proxy does not judge protocol "+string(c.Protocol))
 }

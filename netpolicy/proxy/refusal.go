@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -44,6 +45,10 @@ type refusal struct {
 
 	status int
 	pos    string
+	// content is the body in the words of a protocol, and contentType its type,
+	// unless it is JSON.
+	content     []byte
+	contentType string
 	// detail is for the record alone: it may name resolvers and addresses of
 	// the host's network, which are none of the agent's business.
 	detail string
@@ -103,6 +108,9 @@ func (r *refusal) decision() string {
 }
 
 func (r *refusal) body() []byte {
+	if r.content != nil {
+		return r.content
+	}
 	b, err := json.Marshal(r)
 	if err != nil { // strings only: cannot happen
 		return []byte("{}\n")
@@ -112,7 +120,7 @@ func (r *refusal) body() []byte {
 
 func (r *refusal) header() http.Header {
 	return http.Header{
-		"Content-Type":  {"application/json"},
+		"Content-Type":  {cmp.Or(r.contentType, "application/json")},
 		"Cache-Control": {"no-store"},
 		decisionHeader:  {r.decision()},
 	}
