@@ -19,6 +19,8 @@ import (
 type proxySecrets struct {
 	// Files is the content of files that the policy names, by their path.
 	Files map[string][]byte `json:"files,omitempty"`
+	// House names the house's proxy.
+	House houseSettings `json:"house,omitzero"`
 }
 
 // readSecrets reads them for a policy.
@@ -31,13 +33,21 @@ func readSecrets(p policy.Policy) (proxySecrets, error) {
 		}
 		s.Files[f.Abs] = b
 	}
+	if err := readClientCertificates(p.Network.Upstream, s.Files); err != nil {
+		return s, err
+	}
+	s.House = readHouse(p.Network.Upstream, os.Getenv)
 	return s, nil
 }
 
 // proxyRules turns a policy and its secrets into what the proxy judges by. It
 // opens nothing: the proxy calls it at its start and at each reload.
-func proxyRules(p policy.Policy, _ proxySecrets) (r proxy.Rules, err error) {
-	r.Engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...)
+func proxyRules(p policy.Policy, s proxySecrets) (r proxy.Rules, err error) {
+	if r.Engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...); err != nil {
+		return r, err
+	}
+	r.Upstream, err = upstreamOf(p.Network.Upstream, s)
+	r.Traffic = p.Network.Budget
 	return r, err
 }
 
