@@ -1,6 +1,7 @@
-// Package audit writes the record of a run: one JSON object a line, one line a
-// decision. The launcher and the proxy write to the same file; each line is one
-// write(2) on a descriptor in append mode, so lines never mix.
+// Package audit writes and reads the record of a run: one JSON object a line in
+// the form of OCSF, one line a decision. The launcher and the proxy write to the
+// same file; each line is one write(2) on a descriptor in append mode, so lines
+// never mix. Each of them keeps a keyed chain of its lines, which Verify checks.
 //
 // The record is read in terminals and by other programs. Whatever an agent or
 // a server chose (names, paths, reasons) is therefore escaped so that no event
@@ -29,6 +30,16 @@ const (
 	KindReload     Kind = "reload"     // the policy was loaded again, or was not
 )
 
+// The kinds that are about the record itself. Log writes them.
+const (
+	KindOpen       Kind = "open"       // a writer begins its chain
+	KindCheckpoint Kind = "checkpoint" // how far a chain has come
+	KindEnd        Kind = "end"        // a writer is done: nothing of its chain follows
+)
+
+// Bookkeeping tells whether such events are about the record and not about the run.
+func (k Kind) Bookkeeping() bool { return k == KindOpen || k == KindCheckpoint || k == KindEnd }
+
 // Verdict is the decision in an event. The zero value is for events that
 // decide nothing.
 type Verdict string
@@ -39,12 +50,18 @@ const (
 	Allow Verdict = "allow"
 )
 
-// Event is one line of the record. Empty fields are left out.
+// Event is what one line of the record says. Empty fields are left out. The
+// names in JSON are those of "hermes-wrap audit show --events"; the record
+// itself has the form of OCSF.
 type Event struct {
 	// Time is when it happened. Zero: Log fills in the present.
 	Time time.Time `json:"time"`
-	// Run identifies the run. Empty: Log fills in its own.
+	// Run identifies the run. Log fills in its own.
 	Run string `json:"run,omitempty"`
+	// Writer is who wrote the line, launcher or proxy, and Sequence the line's
+	// number in that writer's chain, from 1 on. Log fills them in.
+	Writer   string `json:"writer,omitempty"`
+	Sequence uint64 `json:"sequence,omitempty"`
 	// Kind says what the event is about.
 	Kind Kind `json:"kind"`
 	// Verdict is allow or deny.
@@ -71,7 +88,8 @@ type Event struct {
 	Pos string `json:"pos,omitempty"`
 	// Reason is the decision in a sentence.
 	Reason string `json:"reason,omitempty"`
-	// Count is the number of events that a KindDropped event stands for.
+	// Count is the number of events that a KindDropped event stands for, and
+	// the number of lines before this one in a checkpoint and an end.
 	Count int64 `json:"count,omitempty"`
 
 	// Operation is what was asked for inside a request: "tools/call search",
@@ -93,7 +111,8 @@ type Event struct {
 	Policy string `json:"policy,omitempty"`
 	// Source is the file or built-in the policy came from (launch).
 	Source string `json:"source,omitempty"`
-	// Digest is the SHA-256 of the resolved policy (launch).
+	// Digest is the SHA-256 of the resolved policy (launch), and the head of
+	// the chain in a checkpoint and an end.
 	Digest string `json:"digest,omitempty"`
 	// Version is the version of hermes-wrap (launch).
 	Version string `json:"version,omitempty"`
@@ -106,6 +125,8 @@ type Event struct {
 	Degraded []string `json:"degraded,omitempty"`
 	// ExitCode is the status of the command (exit); nil elsewhere.
 	ExitCode *int `json:"exit_code,omitempty"`
+	// Writers names the others that wrote to the record in this run (end of the launcher).
+	Writers []string `json:"writers,omitempty"`
 }
 
 // Layer is one protection of a run.

@@ -3,7 +3,6 @@ package audit
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,8 +34,8 @@ func readEvents(t *testing.T, path string) []Event {
 	var events []Event
 	scan := bufio.NewScanner(bytes.NewReader(b))
 	for scan.Scan() {
-		var e Event
-		if err := json.Unmarshal(scan.Bytes(), &e); err != nil {
+		e, err := Decode(scan.Bytes())
+		if err != nil {
 			t.Fatalf("line %q: %v", scan.Text(), err)
 		}
 		events = append(events, e)
@@ -161,7 +160,7 @@ func TestWriteFromManyWriters(t *testing.T) {
 		l := []*Log{first, second}[i%2]
 		wg.Go(func() {
 			for j := range 100 {
-				if err := l.Write(Event{Kind: KindName, Host: fmt.Sprint(i, "-", j, strings.Repeat("x", 500))}); err != nil {
+				if err := l.Write(Event{Kind: KindConnection, Verdict: Allow, Host: fmt.Sprint(i, "-", j, strings.Repeat("x", 500))}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -245,8 +244,7 @@ func TestTornLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(string(b), "\n")
-	var e Event
-	if err := json.Unmarshal([]byte(lines[1]), &e); err != nil || e.Host != "after.example" {
+	if e, err := Decode([]byte(lines[1])); err != nil || e.Host != "after.example" {
 		t.Errorf("second line: got %q, want the whole event", lines[1])
 	}
 }

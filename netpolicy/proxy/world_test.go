@@ -1,12 +1,9 @@
 package proxy
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -332,17 +329,9 @@ func (w *world) open(host string, port int, sni string) net.Conn {
 
 func (w *world) events() []audit.Event {
 	w.t.Helper()
-	b, err := os.ReadFile(w.auditFile)
+	all, err := audit.ReadFile(w.auditFile)
 	if err != nil {
 		w.t.Fatal(err)
-	}
-	var all []audit.Event
-	for scan := bufio.NewScanner(bytes.NewReader(b)); scan.Scan(); {
-		var e audit.Event
-		if err := json.Unmarshal(scan.Bytes(), &e); err != nil {
-			w.t.Fatal(err)
-		}
-		all = append(all, e)
 	}
 	return all
 }
