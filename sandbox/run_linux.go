@@ -38,6 +38,10 @@ type Options struct {
 	Trace func(Step, time.Duration)
 	// Started is told the pid of init on the host once the agent runs.
 	Started func(pid int)
+	// Hangup is told that SIGHUP was sent to the launcher while its terminal is
+	// still there. Nil: the command gets the signal, as it does when the
+	// terminal hangs up.
+	Hangup func()
 	// Stop ends the run: the reason is what the launcher reports.
 	Stop <-chan error
 	// Grace is how long the agent has between SIGTERM and SIGKILL when Stop
@@ -65,6 +69,7 @@ type run struct {
 	messages chan message
 	built    chan struct{} // closed once signals can be passed in
 	began    time.Time
+	owner    bool // there was a controlling terminal at the start
 }
 
 // Run starts the plan's command and waits for it. It must be called on the
@@ -87,6 +92,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	defer canary.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	r.owner = hasTerminal()
 	// Caught before the command can run, since it may run before create returns.
 	ForwardSignals(ctx, r.forward)
 	if err := r.create(canary.Addr().(*net.TCPAddr).Port); err != nil {

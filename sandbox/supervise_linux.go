@@ -13,9 +13,18 @@ import (
 // launchGrace is how long a signal waits for the launch to come to its end.
 const launchGrace = 5 * time.Second
 
-// forward passes a signal in. One that meets a launch that hangs does to us what
-// it does to any program.
+// forward takes a signal that the launcher got.
 func (r *run) forward(sig unix.Signal, group bool) {
+	if sig == unix.SIGHUP && r.Hangup != nil {
+		go r.hangup(group)
+		return
+	}
+	r.pass(sig, group)
+}
+
+// pass gives a signal to the command. One that meets a launch that hangs does to
+// us what it does to any program.
+func (r *run) pass(sig unix.Signal, group bool) {
 	select {
 	case <-r.built:
 	case <-time.After(launchGrace):

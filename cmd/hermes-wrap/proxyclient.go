@@ -154,6 +154,16 @@ func (p *proxyClient) watch() {
 	}
 }
 
+// isReady tells whether the proxy serves.
+func (p *proxyClient) isReady() bool {
+	select {
+	case <-p.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 func (p *proxyClient) end(reason error) {
 	select {
 	case p.events <- reason:

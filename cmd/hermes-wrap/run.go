@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +46,8 @@ type launch struct {
 	prep  prepared
 	began time.Time
 	dieOf unix.Signal // the terminal's signal that ended the command
+
+	uncaptured atomic.Bool // ports are fixed at launch: nf_tables is missing
 }
 
 // runCommand wraps a command and gives the exit code of the process.
@@ -114,12 +117,20 @@ func (l *launch) start() (int, error) {
 	if err := l.record(); err != nil {
 		return 0, err
 	}
+	reloads := newReloader(l, px)
+	ctl, err := openControl(l.dir.Path, reloads.controlled)
+	if err != nil {
+		return 0, err
+	}
+	defer ctl.close()
+	go reloads.refreshSecrets()
 	stop := make(chan error, 1)
 	go relayStops(stop, px.events, time.Duration(p.Limits.Time))
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
 		Started:  func(int) { go settle() },
+		Hangup:   reloads.hangup,
 		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
 	if err != nil {
@@ -191,6 +202,9 @@ func (l *launch) sayDegraded(d sandbox.Degradation) {
 // degraded is told about a layer that only the launch itself showed to be
 // missing; it is said and recorded like the others.
 func (l *launch) degraded(d sandbox.Degradation) {
+	if d.Layer == policy.LayerCapture {
+		l.uncaptured.Store(true)
+	}
 	l.sayDegraded(d)
 	_ = l.write(audit.Event{Kind: audit.KindLaunch, Degraded: []string{string(d.Layer)}, Reason: d.Found})
 }

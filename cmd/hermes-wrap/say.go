@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +47,20 @@ func (v voice) line(label, code, text string) {
 		}
 		fmt.Fprintf(v.w, "hermes-wrap: %s: %s\n", label, part)
 	}
+}
+
+// interject is the same voice while the command may have the terminal raw.
+func (v voice) interject() voice {
+	v.w = lineEnds{v.w}
+	return v
+}
+
+// lineEnds writes CR LF.
+type lineEnds struct{ w io.Writer }
+
+func (l lineEnds) Write(b []byte) (int, error) {
+	_, err := l.w.Write(bytes.ReplaceAll(b, []byte("\n"), []byte("\r\n")))
+	return len(b), err
 }
 
 func (v voice) note(text string) { v.line("note", "36", text) }

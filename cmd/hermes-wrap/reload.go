@@ -1,0 +1,236 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// reloader loads the policy of a run again. Reloads come from the control
+// socket and from SIGHUP, and are carried out one after the other.
+type reloader struct {
+	launch *launch
+	px     *proxyClient
+	base   string // of the command, which the default policy depends on
+
+	turn sync.Mutex // one reload at a time
+
+	mu  sync.Mutex
+	now prepared // what is in force
+}
+
+func newReloader(l *launch, px *proxyClient) *reloader {
+	return &reloader{launch: l, px: px, base: l.prep.plan.Argv[0], now: l.prep}
+}
+
+// inForce is what the run is judged by.
+func (r *reloader) inForce() prepared {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now
+}
+
+// reloaded is the outcome of one reload.
+type reloaded struct {
+	// Policy is the name, Digest that of the policy in force, Was the one before.
+	Policy string `json:"policy"`
+	Digest string `json:"digest"`
+	Was    string `json:"was"`
+	// Changed names what is different now.
+	Changed []string `json:"changed"`
+	// Closed is the number of tunnels that the new policy forbids.
+	Closed int `json:"closed"`
+}
+
+// staticError is a change that only the next run can have.
+type staticError struct{ keys []string }
+
+func (e *staticError) Error() string {
+	return "static sections changed: " + strings.Join(e.keys, ", ") + "; end the run to apply them"
+}
+
+// errStarting is the answer while the launch is under way.
+var errStarting = errors.New("the run is still starting; try again in a moment")
+
+// reload puts the policy in force that a new run with the same flags would get.
+// After an error the old one stays. It returns when the proxy judges by the new
+// one, and the outcome is on record.
+func (r *reloader) reload() (reloaded, error) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	was := r.inForce().policy
+	next, out, err := r.apply()
+	e := audit.Event{Kind: audit.KindReload, Verdict: audit.Allow, Policy: was.Name, Digest: out.Digest}
+	if err != nil {
+		e.Verdict, e.Digest = audit.Deny, next.Digest
+		e.Reason = fmt.Sprintf("digest %s stays in force: %s", was.Digest, firstProblem(err))
+		return out, errors.Join(err, r.launch.write(e))
+	}
+	e.Reason = fmt.Sprintf("digest %s is replaced; changed: %s; tunnels closed: %d", was.Digest, cmp.Or(strings.Join(out.Changed, ", "), "nothing"), out.Closed)
+	if err := r.launch.write(e); err != nil {
+		r.px.end(err) // the policy requires a record
+		return out, err
+	}
+	return out, nil
+}
+
+// apply gives the policy that was loaded, also when it is not in force.
+func (r *reloader) apply() (p policy.Policy, out reloaded, err error) {
+	if !r.px.isReady() {
+		return p, out, errStarting
+	}
+	if p, err = r.launch.who.load(r.launch.flags.policyFlags, []string{r.base}); err != nil {
+		return p, out, err
+	}
+	was := r.inForce().policy
+	out = reloaded{Policy: p.Name, Digest: p.Digest, Was: was.Digest, Changed: policy.Changes(was, p)}
+	next, err := r.judge(p, out.Changed)
+	if err != nil {
+		return p, out, err
+	}
+	secrets, err := readSecrets(p)
+	if err != nil {
+		return p, out, err
+	}
+	if out.Closed, err = r.px.update(p, secrets); err != nil {
+		return p, out, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = next
+	return p, out, nil
+}
+
+// judge decides whether a policy can take over in this run.
+func (r *reloader) judge(p policy.Policy, changed []string) (prepared, error) {
+	static := slices.DeleteFunc(slices.Clone(changed), policy.Live)
+	next := r.inForce()
+	next.policy = p
+	var err error
+	if next.engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...); err != nil {
+		return next, err
+	}
+	static = append(static, r.unserved(next.engine)...)
+	if len(static) > 0 {
+		return next, &staticError{static}
+	}
+	if err := r.outOfReach(p); err != nil {
+		return next, err
+	}
+	return next, checkAssertions(next)
+}
+
+// unserved names what rules want and the launch did not provide.
+func (r *reloader) unserved(e *netpolicy.Engine) (keys []string) {
+	if e.Inspects() && !r.launch.prep.plan.Inspect {
+		keys = append(keys, "network.rules (nothing was inspected at launch, so programs inside know no certificate authority)")
+	}
+	if !r.launch.uncaptured.Load() {
+		return keys
+	}
+	var ports []string
+	for _, port := range e.Ports() {
+		if !slices.Contains(r.launch.prep.engine.Ports(), port) {
+			ports = append(ports, fmt.Sprint(port))
+		}
+	}
+	if len(ports) > 0 {
+		keys = append(keys, "network.rules (ports "+strings.Join(ports, ", ")+" are not captured: without nf_tables the launch fixes them)")
+	}
+	return keys
+}
+
+// outOfReach refuses files that the command could change or read. A launch
+// protects what its policy was read from; a file that came later is not.
+func (r *reloader) outOfReach(p policy.Policy) error {
+	for _, s := range p.Sources {
+		if filepath.IsAbs(s.Name) && r.reachable(s.Name, "write") {
+			return fmt.Errorf("policy file %q can be written inside; end the run, and the next one protects it", s.Name)
+		}
+	}
+	for _, f := range secretFiles(p) {
+		if r.reachable(f.Abs, "read") {
+			return policy.Problem{Pos: f.Pos, What: fmt.Sprintf("%q can be read inside; keep secrets outside of every granted path", f.Abs)}
+		}
+	}
+	return nil
+}
+
+func (r *reloader) reachable(path, kind string) bool {
+	v := r.launch.prep.plan.Judge(path, kind)
+	return v.Allowed && !v.Private
+}
+
+// secretFiles lists the files with secrets that a policy names.
+func secretFiles(p policy.Policy) (out []policy.Path) {
+	for _, c := range p.Credentials {
+		out = append(out, c.Source.File)
+		if c.OAuth != nil && c.OAuth.ClientSecret != nil {
+			out = append(out, c.OAuth.ClientSecret.File)
+		}
+	}
+	for _, c := range p.Network.Upstream.Certificates {
+		out = append(out, c.Key)
+	}
+	return slices.DeleteFunc(out, func(f policy.Path) bool { return f.Abs == "" })
+}
+
+// refreshPause is the least time between two readings of the secrets.
+const refreshPause = time.Second
+
+// refreshSecrets reads the sources again when the proxy asks, until it ends.
+func (r *reloader) refreshSecrets() {
+	for {
+		select {
+		case <-r.px.gone:
+			return
+		case <-r.px.refresh:
+		}
+		if err := r.reread(); err != nil {
+			r.launch.voice.warn("a credential could not be read again, and the old one stays: " + err.Error())
+		}
+		select {
+		case <-r.px.gone:
+			return
+		case <-time.After(refreshPause):
+		}
+	}
+}
+
+func (r *reloader) reread() error {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	p := r.inForce().policy
+	secrets, err := readSecrets(p)
+	if err != nil {
+		return err
+	}
+	_, err = r.px.update(p, secrets)
+	return err
+}
+
+// hangup reloads for SIGHUP, whose sender gets no answer: what went wrong is
+// said on stderr.
+func (r *reloader) hangup() {
+	if _, err := r.reload(); err != nil {
+		r.launch.voice.interject().fail(fmt.Errorf("reload: %w", err))
+	}
+}
+
+// firstProblem keeps the record's line short.
+func firstProblem(err error) string {
+	var problems policy.Problems
+	if errors.As(err, &problems) && len(problems) > 1 {
+		return fmt.Sprintf("%s (and %d more)", problems[0].Error(), len(problems)-1)
+	}
+	return err.Error()
+}
