@@ -284,8 +284,6 @@ func malformedCall(call *Call) string {
 		return "the call names no tool"
 	case call.Method != toolsCall && toolsCallGlob.touches(call.Method):
 		return "the method is not spelt " + toolsCall
-	case call.Method != toolsCall && call.Tool != "":
-		return "a tool is named outside " + toolsCall
 	}
 	return ""
 }

@@ -127,7 +127,7 @@ func (e *Engine) Request(r Request) Decision {
 	case found.claimed != nil:
 		return e.judgeClaim(&r, &found)
 	case r.WebSocket:
-		return explainUpgrade(&r)
+		return e.explainUpgrade(&r)
 	case found.mixed:
 		return e.settle(&r)
 	case found.allowing != nil:

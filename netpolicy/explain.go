@@ -166,8 +166,12 @@ func requestHint(r *Request) string {
 	if len(r.Path) > maxName || len(r.Method) > maxLabel {
 		return ""
 	}
-	return fmt.Sprintf("add under network.rules: {name: NAME, host: %s%s, allow: [{methods: [%q], paths: [%q]}]}",
-		hostText(r.Host), portsHint(r.Port), r.Method, strings.ReplaceAll(r.Path, "*", "%2A"))
+	slashes := ""
+	if r.split != "" {
+		slashes = ", encoded_slash: true"
+	}
+	return fmt.Sprintf("add under network.rules: {name: NAME, host: %s%s%s, allow: [{methods: [%q], paths: [%q]}]}",
+		hostText(r.Host), portsHint(r.Port), slashes, r.Method, strings.ReplaceAll(r.Path, "*", "%2A"))
 }
 
 func portsHint(port uint16) string {

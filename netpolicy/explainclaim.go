@@ -51,12 +51,11 @@ func (c *rule) explainForm(r *Request, what string) Decision {
 
 // explainProtocol is about a request that is not of the rule's protocol.
 func (c *rule) explainProtocol(r *Request) Decision {
-	d := Decision{
+	return Decision{
 		Mode: ModeInspect, Rule: c.name, Pos: c.pos,
 		Reason: fmt.Sprintf("rule %q allows only %s%s, and %s %s is not that%s", c.name, c.protocol, c.placeText(), r.Method, clip(r.Path), c.because),
 		Hint:   requestHint(r),
 	}
-	return d
 }
 
 // placeText names the paths of a rule.
@@ -67,8 +66,8 @@ func (c *rule) placeText() string {
 	return " at " + strings.Join(c.pathTexts, ", ")
 }
 
-func explainUpgrade(r *Request) Decision {
-	d := Decision{Mode: ModeInspect, Reason: fmt.Sprintf("no rule allows an upgrade to WebSocket at %s", clip(r.Path))}
+func (e *Engine) explainUpgrade(r *Request) Decision {
+	d := Decision{Mode: ModeInspect, Pos: e.fallback, Reason: fmt.Sprintf("no rule allows an upgrade to WebSocket at %s", clip(r.Path))}
 	if len(r.Path) <= maxName {
 		d.Hint = fmt.Sprintf("add under network.rules: {name: NAME, host: %s%s, protocol: websocket, paths: [%q]}",
 			hostText(r.Host), portsHint(r.Port), strings.ReplaceAll(r.Path, "*", "%2A"))

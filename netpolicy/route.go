@@ -118,7 +118,7 @@ func (c *compiler) checkPair(a, b *rule) {
 		return
 	}
 	if a.protocol == protocolInference && slices.ContainsFunc(b.hosts, func(g hostGlob) bool { return g == a.hosts[0] }) {
-		c.report(b.pos, b.path, fmt.Errorf("rule %q is for %s, where route %q allows inference alone: remove the host from the rule", b.name, mine, a.name))
+		c.report(b.pos, b.path, fmt.Errorf("rule %q is for %s, where route %q allows inference alone: leave the host out, or drop the rule by network.remove: [%s]", b.name, mine, a.name, b.name))
 		return
 	}
 	upgrades := a.protocol == policy.ProtocolWebSocket || b.protocol == policy.ProtocolWebSocket

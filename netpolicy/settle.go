@@ -38,7 +38,7 @@ func (e *Engine) settle(r *Request) Decision {
 
 // choose gives the rules, in file order, that are most specific about the host:
 // a name before "*.", that before "**.", that before any, and then a rule with
-// clauses before one without. If they differ in their credential, nobody can
+// "allow" before one without. If they differ in their credential, nobody can
 // tell whose request it is: the result is nil and a denial.
 func choose(allowing []*rule, h Host) ([]*rule, Decision) {
 	var best []*rule
@@ -68,7 +68,7 @@ func (c *rule) rank(h Host) int {
 		}
 	}
 	rank := 2 * closest
-	if len(c.allow)+len(c.deny)+len(c.allowMessages)+len(c.denyMessages) > 0 || c.allowSet {
+	if c.allowSet { // not "deny": one denial more must not decide a tie
 		rank++
 	}
 	return rank
