@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
@@ -44,6 +45,9 @@ func readSecrets(p policy.Policy) (proxySecrets, error) {
 // opens nothing: the proxy calls it at its start and at each reload.
 func proxyRules(p policy.Policy, s proxySecrets) (r proxy.Rules, err error) {
 	if r.Engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...); err != nil {
+		return r, err
+	}
+	if r.Inference, err = inference.Compile(p.Inference); err != nil {
 		return r, err
 	}
 	r.Upstream, err = upstreamOf(p.Network.Upstream, s)
@@ -125,7 +129,12 @@ func obeyLauncher(c *sandbox.Channel, s *proxy.Server) {
 			return
 		}
 		e := proxyEvent{Done: o.Seq}
-		if e.Closed, err = carryOut(s, files); err != nil {
+		if o.Audit {
+			err = takeRecord(s.Audit, files)
+		} else {
+			e.Closed, err = carryOut(s, files)
+		}
+		if err != nil {
 			e.Error = shortened(err.Error())
 		}
 		if c.Send(e) != nil {

@@ -28,6 +28,8 @@ type flow struct {
 	socket *socket
 	// msg is what is known of the messages in the body.
 	msg messages
+	// model is set when the request is a call of a model.
+	model *modelCall
 	// due bounds how long reading the body may take in all; the zero time ends
 	// that. Nil: there is no body.
 	due func(time.Time)
@@ -42,10 +44,20 @@ type flow struct {
 }
 
 // prepare runs what decides by more than the head, and then what changes the
-// request. The order matters: credentials are attached last, after everything
-// that the agent sent was looked at.
+// request.
 func (fl *flow) prepare() *refusal {
-	for _, step := range []func() *refusal{fl.protocol, fl.withinTraffic} {
+	return inTurn(fl.protocol, fl.inference, fl.depart)
+}
+
+// depart runs the steps that are for one server, and so once more for the next
+// one that a call of a model goes to. The order matters: credentials are attached
+// after everything that the agent sent was looked at.
+func (fl *flow) depart() *refusal {
+	return inTurn(fl.withinTraffic)
+}
+
+func inTurn(steps ...func() *refusal) *refusal {
+	for _, step := range steps {
 		if refused := step(); refused != nil {
 			return refused
 		}

@@ -171,7 +171,7 @@ func (f *front) outgoing(r *request, path, query string) *http.Request {
 // exchange sends a judged request and gives the answer's head, cleaned. Whoever
 // has a say in the answer has had it.
 func (fl *flow) exchange() (*http.Response, *refusal) {
-	resp, refused := fl.roundTrip()
+	resp, refused := fl.send()
 	if refused != nil {
 		return nil, refused
 	}

@@ -50,6 +50,8 @@ type Limits struct {
 	MessagesHeld int64
 	// Message bounds reading such a body, or the commands of a push (1 min).
 	Message time.Duration
+	// Answer bounds the answer of a model (256 MiB). A longer one is cut off.
+	Answer int64
 	// DNSQueries is the number of queries on one TCP connection (1000).
 	DNSQueries int
 }
@@ -76,6 +78,7 @@ func (l Limits) withDefaults() Limits {
 		MessageBytes: cmp.Or(l.MessageBytes, 16<<20),
 		MessagesHeld: cmp.Or(l.MessagesHeld, 256<<20),
 		Message:      cmp.Or(l.Message, time.Minute),
+		Answer:       cmp.Or(l.Answer, 256<<20),
 		DNSQueries:   cmp.Or(l.DNSQueries, 1000),
 	}
 }

@@ -23,6 +23,10 @@ const smallPush = 1 << 20
 // dress puts a refusal into the words of the protocol, where its clients show
 // those and not what HTTP says.
 func (fl *flow) dress(r *refusal) {
+	if fl.model != nil {
+		fl.dressCall(r)
+		return
+	}
 	if c := fl.decision.Claim; c != nil && (c.Protocol == policy.ProtocolMCP || c.Protocol == policy.ProtocolJSONRPC) {
 		r.inRPC(fl.msg.callID)
 		return

@@ -19,6 +19,7 @@ const (
 	errRequest  = "bad_request"
 	errLimit    = "limit_reached"
 	errUpstream = "upstream_failed"
+	errBudget   = "budget_used_up"
 )
 
 // decisionHeader marks answers that are ours and not the server's.
@@ -29,6 +30,7 @@ const (
 		"resolver, proxy setting or protocol: every connection is captured and judged the same way."
 	noteRequest  = "The sandbox's proxy refuses requests that two servers could read differently. Send it in the standard form."
 	noteLimit    = "The sandbox carries only so much at a time. Let other requests end, then try again."
+	noteBudget   = "This run may use no more of models. Retrying will not help; only whoever wrote the policy can change it."
 	noteUpstream = "The policy allows this; the server or the way to it failed outside of the sandbox."
 	hintCaptured = "no proxy setting is needed: connections are captured anyway; unset the proxy variables"
 )

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
@@ -10,6 +11,8 @@ import (
 type Rules struct {
 	// Engine judges. Nil denies everything.
 	Engine *netpolicy.Engine
+	// Inference judges calls of models. Nil denies them.
+	Inference *inference.Set
 
 	out *outlet // where requests that it judged go out
 	// Upstream is the way out. The zero value dials servers directly.

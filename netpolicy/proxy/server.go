@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 )
 
 // Server carries the traffic of one sandbox. Its fields are set before the
@@ -68,6 +69,7 @@ type Server struct {
 	bodies  buffered      // bytes of requests and answers that are judged whole
 	slots   hostSlots     // exchanges and tunnels, by host
 	traffic traffic
+	models  inference.Ledger
 	own     ownDoors
 	open    atomic.Int64 // connections
 	streams atomic.Int64 // HTTP/2 requests

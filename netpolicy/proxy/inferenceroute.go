@@ -1,0 +1,89 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/strictjson"
+)
+
+var errAnswerSize = errors.New("read answer: longer than any answer of a model")
+
+// send sends a request, a call of a model also to the next routes.
+func (fl *flow) send() (*http.Response, *refusal) {
+	m := fl.model
+	if m == nil {
+		return fl.roundTrip()
+	}
+	for {
+		m.sent = true
+		resp, refused := fl.roundTrip()
+		m.gone = fl.out.Context().Err() != nil
+		if !fl.failedOver(resp, refused) {
+			if refused != nil {
+				fl.dress(refused)
+			}
+			return resp, refused
+		}
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+	}
+}
+
+// failedOver aims at the next route when this one failed before the first byte of
+// an answer, and tells whether it did.
+func (fl *flow) failedOver(resp *http.Response, refused *refusal) bool {
+	m := fl.model
+	failed := resp != nil && (resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests)
+	failed = failed || refused != nil && refused.Error == errUpstream
+	if !failed || m.gone || m.at+1 >= len(m.call.Targets) {
+		return false
+	}
+	why := "the connection failed"
+	if resp != nil {
+		why = "it answered with status " + strconv.Itoa(resp.StatusCode)
+	}
+	if m.hold != nil {
+		d, alarms := fl.s.models.Attempt(fl.s.now(), fl.rules.Inference.Budget())
+		fl.s.alarm(alarms)
+		if d != nil {
+			return false
+		}
+	}
+	from, old, decision := m.target(), fl.out, fl.decision
+	to := &m.call.Targets[m.at+1]
+	if fl.aim(m.at+1) != nil || fl.depart() != nil {
+		m.at--
+		fl.out, fl.decision = old, decision
+		return false
+	}
+	fl.s.record(audit.Event{
+		Kind: audit.KindInference, Verdict: audit.Allow, Host: to.Host.String(), Port: to.Port, Model: to.Model, Route: to.Route,
+		Reason: "route " + strconv.Quote(from.Route) + " failed (" + why + "), the next one is tried",
+	})
+	return true
+}
+
+// dressCall puts a refusal into the shape of the provider's errors, which its
+// libraries show. What we say beside it stays.
+func (fl *flow) dressCall(r *refusal) {
+	text := r.Reason
+	switch r.Error {
+	case errUpstream:
+	default:
+		text = "denied by the sandbox's policy: " + text + ". " + r.Note
+	}
+	members := inference.ErrorBody(fl.model.family, r.Error, text+" (decision "+r.ID+")", r.status)
+	for _, m := range []struct{ name, value string }{
+		{"id", r.ID}, {"host", r.Host}, {"rule", r.Rule}, {"reason", r.Reason}, {"hint", r.Hint}, {"note", r.Note},
+	} {
+		if m.value != "" {
+			members = append(members, strictjson.Member{Name: m.name, Value: strictjson.TextOf(m.value)})
+		}
+	}
+	r.content, r.contentType = append(strictjson.ObjectOf(members...).Append(nil), '\n'), "application/json"
+}
