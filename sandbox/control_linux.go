@@ -119,6 +119,9 @@ func (c *Channel) Receive(v any) ([]*os.File, error) {
 // Close ends the connection; the peer reads io.EOF.
 func (c *Channel) Close() error { return c.f.Close() }
 
+// EndSending tells the peer that nothing more comes; it can still answer.
+func (c *Channel) EndSending() error { return unix.Shutdown(int(c.f.Fd()), unix.SHUT_WR) }
+
 // File is the descriptor, to be inherited by a child.
 func (c *Channel) File() *os.File { return c.f }
 

@@ -100,7 +100,7 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 		Inspect: e.Inspects(), Ports: e.Ports(),
 		State:  filepath.Join(c.stateDir(), "homes", p.Name),
 		Run:    c.run,
-		Secret: slices.Concat(extra, []string{p.Audit.File.Abs}),
+		Secret: slices.Concat(extra, []string{p.Audit.File.Abs, c.auditKey()}),
 	}
 	if h.Run == "" {
 		h.Run = filepath.Join(sandbox.RuntimeBase(os.Getenv), "RUN")

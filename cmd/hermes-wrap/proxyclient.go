@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
@@ -24,6 +25,8 @@ type proxyClient struct {
 	err     error
 	once    sync.Once
 	ca      []byte
+	opened  atomic.Bool // the proxy has begun its part of the record
+	closing sync.Once
 
 	mu   sync.Mutex
 	seq  int
@@ -99,6 +102,7 @@ func (p *proxyClient) hello() ([]byte, error) {
 			p.err = errors.New(h.Error)
 		}
 		p.ca = h.CA
+		p.opened.Store(p.err == nil)
 	})
 	return p.ca, p.err
 }
@@ -191,10 +195,15 @@ func (p *proxyClient) update(pol policy.Policy, secrets proxySecrets) (closed in
 		return 0, err
 	}
 	defer closeFiles(files)
+	return p.order(proxyOrder{}, files)
+}
+
+// order has the proxy do something, and waits until it is done.
+func (p *proxyClient) order(o proxyOrder, files []*os.File) (closed int, err error) {
 	answer := make(chan proxyEvent, 1)
 	p.mu.Lock()
 	p.seq++
-	o := proxyOrder{Seq: p.seq}
+	o.Seq = p.seq
 	p.done[o.Seq] = answer
 	p.mu.Unlock()
 	defer func() {
@@ -217,14 +226,46 @@ func (p *proxyClient) update(pol policy.Policy, secrets proxySecrets) (closed in
 		return 0, errors.New("the proxy ended")
 	case <-late.C:
 		// Which rules it uses is not known: without that nothing may go on.
-		err := fmt.Errorf("the proxy did not take the new policy within %v", orderLimit)
+		err := fmt.Errorf("the proxy did not carry out an order within %v", orderLimit)
 		p.end(err)
 		return 0, err
 	}
 }
 
+// closeLimit bounds how long the proxy may take to end its record.
+const closeLimit = 2 * time.Second
+
+// close ends the proxy and waits until its part of the record is complete. It
+// may be called more than once.
 func (p *proxyClient) close() {
-	if <-p.started; p.c != nil {
+	p.closing.Do(func() {
+		if <-p.started; p.c == nil {
+			return
+		}
+		_ = p.c.EndSending()
+		ended := make(chan struct{})
+		go p.awaitEnd(ended)
+		select {
+		case <-ended:
+		case <-time.After(closeLimit):
+		}
 		_ = p.c.Close()
+	})
+}
+
+// awaitEnd returns when the proxy has closed its end. Where nobody reads yet it
+// reads itself.
+func (p *proxyClient) awaitEnd(ended chan<- struct{}) {
+	defer close(ended)
+	select {
+	case <-p.ready:
+		<-p.gone
+	default:
+		for {
+			var e proxyEvent
+			if _, err := p.c.Receive(&e); err != nil {
+				return
+			}
+		}
 	}
 }

@@ -36,6 +36,8 @@ type (
 		Cgroups  []string `json:"cgroups"`
 		Required bool     `json:"required"` // a record that fails ends the run
 		Inspect  bool     `json:"inspect"`
+		// AuditKey is for the proxy's own chain in this run and good for nothing else.
+		AuditKey audit.ChainKey `json:"audit_key"`
 		// Token is what clients must show in the weaker tier, where they speak to
 		// the proxy as one; "" where connections are captured.
 		Token string `json:"token,omitempty"`
@@ -53,6 +55,8 @@ type (
 	// proxy swaps what it judges by, as a whole, and answers with Done.
 	proxyOrder struct {
 		Seq int `json:"seq"` // above 0
+		// Audit tells that it comes with the file to write the record to instead.
+		Audit bool `json:"audit,omitempty"`
 	}
 	// proxyEvent answers proxyDoors (Ready) and proxyOrder (Done), or asks for
 	// something. One field beside Error and Closed is set.
@@ -114,6 +118,9 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	} else if server.Authority != nil {
 		hello.CA = server.Authority.CertPEM()
 	}
+	if err == nil {
+		defer server.Audit.Close()
+	}
 	if sendErr := c.Send(hello); sendErr != nil || err != nil {
 		return setup, nil // the launcher is gone, or says what it was told
 	}
@@ -134,8 +141,8 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 		return setup, nil
 	}
 	obeyLauncher(c, server)
-	_ = server.Close()
-	return setup, nil
+	endService(server)
+	return setup, c.Close() // tells the launcher that the record is closed
 }
 
 func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.Server, error) {
@@ -150,7 +157,7 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 	if s.Rules, err = proxyRules(p, secrets); err != nil {
 		return nil, err
 	}
-	if s.Audit, err = audit.New(files[2], setup.Run); err != nil {
+	if s.Audit, err = proxyRecord(files[2], setup); err != nil {
 		return nil, err
 	}
 	if s.RootCAs, err = roots(p.Network.CA, secrets); err != nil {

@@ -43,9 +43,12 @@ type launch struct {
 	voice voice
 	dir   *sandbox.RunDir
 	log   *audit.Log
-	prep  prepared
-	began time.Time
-	dieOf unix.Signal // the terminal's signal that ended the command
+	proxy *proxyClient
+	// proxyKey is for the proxy's chain in the record.
+	proxyKey audit.ChainKey
+	prep     prepared
+	began    time.Time
+	dieOf    unix.Signal // the terminal's signal that ended the command
 
 	uncaptured atomic.Bool // ports are fixed at launch: nf_tables is missing
 }
@@ -99,7 +102,7 @@ func (l *launch) start() (int, error) {
 	if err := l.openAudit(); err != nil {
 		return 0, err
 	}
-	defer l.log.Close()
+	defer func() { _ = l.closeAudit() }()
 	filter, err := sandbox.CompileFilter(l.prep.plan.Filter)
 	if err != nil {
 		return 0, err
@@ -110,9 +113,11 @@ func (l *launch) start() (int, error) {
 	token := explicitToken(l.prep.plan)
 	px := startProxy(p, proxySetup{
 		Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
-		Token: token,
+		Token: token, AuditKey: l.proxyKey,
 	}, l.log)
 	defer px.close()
+	l.proxy = px
+	go l.rotate(px)
 	l.announce()
 	if err := l.record(); err != nil {
 		return 0, err
@@ -159,19 +164,6 @@ func relayStops(stop chan<- error, proxy <-chan error, limit time.Duration) {
 	case <-over:
 		stop <- errTime
 	}
-}
-
-func (l *launch) openAudit() error {
-	path := l.prep.policy.Audit.File.Abs
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("make the directory of the audit file: %w", err)
-	}
-	log, err := audit.Open(path, l.dir.Id)
-	if err != nil {
-		return err
-	}
-	l.log = log
-	return nil
 }
 
 // announce says what is weaker than asked for: it is the first thing on stderr.
@@ -254,15 +246,6 @@ func (l *launch) ended(res sandbox.Result) (int, error) {
 		reason = res.Stopped.Error()
 	}
 	return code, errors.Join(l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: reason}), l.closeAudit())
-}
-
-// closeAudit writes what the rate limit left out; where a record is required,
-// that number is part of it.
-func (l *launch) closeAudit() error {
-	if err := l.log.Close(); err != nil && l.prep.policy.Audit.Required {
-		return err
-	}
-	return nil
 }
 
 // exitCode is the command's own code, or 128 and the signal that ended it.
