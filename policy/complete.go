@@ -24,6 +24,9 @@ func (p Policy) complete(vars map[string]string) Policy {
 	if state := vars["XDG_STATE_HOME"]; p.Audit.File.Abs == "" && state != "" {
 		p.Audit.File = Path{Text: "${XDG_STATE_HOME}/hermes-wrap/audit.jsonl", Abs: filepath.Join(state, "hermes-wrap/audit.jsonl")}
 	}
+	// Written out, so that a floor or a project's file with a larger number does
+	// not raise it.
+	setDefault(&p.Network.Upstream.ConnectionsPerHost, 128)
 	p.Network.Rules = slices.Clone(p.Network.Rules)
 	for i := range p.Network.Rules {
 		r := &p.Network.Rules[i]

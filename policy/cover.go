@@ -2,7 +2,6 @@ package policy
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -106,23 +105,6 @@ func containsAll(all, some []int) bool {
 	return true
 }
 
-// coversRule tells whether some rules of a floor allow all that a rule allows.
-// Where that cannot be seen from the text, the answer is no.
-func coversRule(floor []Rule, r Rule) bool {
-	for _, host := range r.hosts() {
-		for _, port := range r.Ports {
-			ok := slices.ContainsFunc(floor, func(f Rule) bool {
-				return slices.ContainsFunc(f.hosts(), func(h string) bool { return coversHost(h, host) }) &&
-					slices.Contains(f.ports(), port) && coversRequests(f, r)
-			})
-			if !ok {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // coversHost compares host patterns; "" stands for any.
 func coversHost(f, h string) bool {
 	if f == "" || f == h {
@@ -137,30 +119,6 @@ func coversHost(f, h string) bool {
 	suffix, ok := strings.CutPrefix(f, "*")
 	label, found := strings.CutSuffix(h, suffix)
 	return ok && found && label != "" && label != "**" && !strings.Contains(label, ".")
-}
-
-// coversRequests compares what two rules for one host and port allow.
-func coversRequests(f, r Rule) bool {
-	if f.Protocol == ProtocolTCP {
-		return true
-	}
-	if r.Protocol == ProtocolTCP || f.TLS == TLSInspect && r.TLS != TLSInspect {
-		return false
-	}
-	levels := []string{"", "read-only", "read-write", "full"}
-	if f.Access != "" && (r.Access == "" || slices.Index(levels, r.Access) > slices.Index(levels, f.Access)) {
-		return false
-	}
-	return !f.AllowSet || r.AllowSet && reflect.DeepEqual(withoutPos(f.Allow), withoutPos(r.Allow))
-}
-
-func withoutPos(ms []Match) []Match {
-	out := make([]Match, len(ms))
-	for i, m := range ms {
-		m.Pos = Pos{}
-		out[i] = m
-	}
-	return out
 }
 
 func (r Rule) ports() []int {

@@ -14,6 +14,7 @@ func applyFloor(p Policy, l *layer) (Policy, Problems) {
 	f.paths(p)
 	f.names(p)
 	f.network(p)
+	f.routes(p)
 	return p, f.problems
 }
 
@@ -93,6 +94,10 @@ func (f *flooring) field(fd field, d, s reflect.Value, path string) {
 	case "superset":
 		d.Set(reflect.AppendSlice(reflect.AppendSlice(reflect.MakeSlice(d.Type(), 0, 0), d), s))
 	case "fixed":
+		if path == "credentials" {
+			f.credentials(d, s)
+			return
+		}
 		if s.Kind() == reflect.Map {
 			(&merger{}).maps(d, s)
 			return
@@ -224,4 +229,51 @@ func (f *flooring) network(p Policy) {
 			}
 		}
 	}
+}
+
+// credentials puts the floor's entries in the place of those with the same
+// name. Others of the floor are left out: nothing would use them.
+func (f *flooring) credentials(d, s reflect.Value) {
+	all := reflect.MakeMap(d.Type())
+	for it := d.MapRange(); it.Next(); {
+		v := it.Value()
+		if own := s.MapIndex(it.Key()); own.IsValid() {
+			v = own
+		}
+		all.SetMapIndex(it.Key(), v)
+	}
+	d.Set(all)
+}
+
+// routes compares the ways to models. Where the floor has none, a route is what
+// it stands for: a rule for its host.
+func (f *flooring) routes(p Policy) {
+	fl := f.layer.pol
+	for _, r := range p.Inference.Routes {
+		switch {
+		case f.layer.has("inference.routes"):
+			if !anyOf(fl.Inference.Routes, r, coversRoute) {
+				f.refuse(r.Pos, "inference.routes", fmt.Sprintf("the route %q allows more than the floor", r.Name))
+			}
+		case f.layer.has("network.rules"):
+			if !coversRule(fl.Network.Rules, r.asRule()) {
+				f.refuse(r.Pos, "network.rules", fmt.Sprintf("the route %q leads to a host that the floor's rules do not allow", r.Name))
+			}
+		}
+	}
+	upstream := p.Network.Upstream.Certificates
+	if f.layer.has("network.upstream.certificates") {
+		for _, c := range upstream {
+			if !anyOf(fl.Network.Upstream.Certificates, c, coversCertificate) {
+				f.refuse(c.Pos, "network.upstream.certificates", fmt.Sprintf("%q is outside of what the floor allows", c.Cert.Text))
+			}
+		}
+	}
+}
+
+// coversCertificate compares two uses of a client certificate.
+func coversCertificate(f, c ClientCertificate) bool {
+	return f.Cert.Abs == c.Cert.Abs && f.Key.Abs == c.Key.Abs && everyOf(c.Hosts, func(h Name) bool {
+		return anyOf(f.Hosts, h, func(f, h Name) bool { return coversHost(f.Text, h.Text) })
+	})
 }

@@ -17,7 +17,10 @@ func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
 	j.grants()
 	if len(j.problems) == 0 {
 		j.auditFile()
+		j.outside()
 	}
+	j.credentials()
+	j.inference()
 	return j.problems, j.warnings
 }
 
@@ -113,15 +116,5 @@ func (j *judging) auditFile() {
 		j.refuse(file.Pos, "audit.file", "there is no place for the record", "set audit.file, or HOME")
 		return
 	}
-	real := resolve(file.Abs)
-	for _, p := range j.policy.Granted() {
-		g := j.place(p)
-		if g.holds(file.Abs) || g.holds(real) {
-			pos := file.Pos
-			if pos == (Pos{}) {
-				pos = g.Pos
-			}
-			j.refuse(pos, "audit.file", fmt.Sprintf("%q lies under %q, which is visible inside", file.Abs, g.Text), "keep the record elsewhere: audit.file")
-		}
-	}
+	j.hidden("audit.file", file)
 }

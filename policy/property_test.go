@@ -24,12 +24,20 @@ func questions() []question {
 		}
 	}
 	for _, h := range []string{"a.org", "b.org", "x.b.org", "c.org"} {
-		qs = append(qs, question{"GET", h}, question{"POST", h}, question{"connect", h})
+		for _, kind := range networkKinds() {
+			qs = append(qs, question{kind, h})
+		}
 	}
 	for _, n := range []string{"LANG", "TOKEN", "LC_ALL"} {
 		qs = append(qs, question{"env", n}, question{"syscall", strings.ToLower(n)})
 	}
 	return append(qs, question{kind: "ptrace"}, question{kind: "tmp_exec"}, question{kind: "home"}, question{kind: "degrade"})
+}
+
+// networkKinds are the questions about a host: requests, bytes unread, git, calls
+// of MCP tools, and models.
+func networkKinds() []string {
+	return []string{"GET", "POST", "connect", "fetch", "push", "tool a", "tool b", "model m", "model n"}
 }
 
 // permits answers a question.
@@ -40,6 +48,9 @@ func permits(p Policy, q question) bool {
 		return slices.ContainsFunc(list, func(f Path) bool { return f.Abs == q.what || strings.HasPrefix(q.what, f.Abs+"/") })
 	}
 	inWs := func(ok bool) bool { return ok && (q.what == "/ws" || strings.HasPrefix(q.what, "/ws/")) }
+	if slices.Contains(networkKinds(), q.kind) {
+		return permitsHost(p, q)
+	}
 	switch q.kind {
 	case "read":
 		return !below(fs.Hide) && (below(fs.Read) || below(fs.Write) || below(fs.Exec) || inWs(ws.Access != AccessNone))
@@ -47,8 +58,6 @@ func permits(p Policy, q question) bool {
 		return !below(fs.Hide) && !below(fs.Protect) && (below(fs.Write) || inWs(ws.Access == AccessWrite))
 	case "exec":
 		return !below(fs.Hide) && (below(fs.Exec) || inWs(ws.Exec && ws.Access != AccessNone))
-	case "GET", "POST", "connect":
-		return permitsHost(p, q)
 	case "env":
 		return slices.ContainsFunc(p.Env.Allow, func(n Name) bool { return coversName(n.Text, q.what) })
 	case "syscall":
@@ -70,6 +79,9 @@ func permitsHost(p Policy, q question) bool {
 	if slices.ContainsFunc(p.Network.Deny, func(d HostRule) bool { return coversHost(d.Host, q.what) }) {
 		return false
 	}
+	if slices.ContainsFunc(p.Inference.Routes, func(r Route) bool { return r.Host == q.what && permitsModel(r, q.kind) }) {
+		return true
+	}
 	allowed := false
 	for _, r := range p.Network.Rules {
 		if !slices.ContainsFunc(r.hosts(), func(h string) bool { return coversHost(h, q.what) }) {
@@ -80,9 +92,39 @@ func permitsHost(p Policy, q question) bool {
 				return false
 			}
 		}
-		allowed = allowed || r.Access == "" || r.Access == "full" || q.kind == "GET"
+		allowed = allowed || permitsByRule(r, q.kind)
 	}
 	return allowed
+}
+
+func permitsModel(r Route, kind string) bool {
+	name, ok := strings.CutPrefix(kind, "model ")
+	return ok && (len(r.Models) == 0 || slices.Contains(r.Models, name))
+}
+
+// permitsByRule reads one rule. What is not inspected can be anything.
+func permitsByRule(r Rule, kind string) bool {
+	if r.Protocol == ProtocolHTTP && r.Access == "" && !r.AllowSet && len(r.Deny) == 0 {
+		return true
+	}
+	if !slices.Contains(map[Protocol][]string{
+		ProtocolHTTP: {"GET", "POST", "model m", "model n"}, ProtocolGit: {"fetch", "push"}, ProtocolMCP: {"tool a", "tool b"},
+	}[r.Protocol], kind) {
+		return false
+	}
+	clause := func(m Match) bool {
+		switch r.Protocol {
+		case ProtocolGit:
+			return m.Op == "" || m.Op == kind
+		case ProtocolMCP:
+			return len(m.Tools) == 0 || slices.Contains(m.Tools, strings.TrimPrefix(kind, "tool "))
+		}
+		return len(m.Methods) == 0 || slices.Contains(m.Methods, kind) || strings.HasPrefix(kind, "model ") && slices.Contains(m.Methods, "POST")
+	}
+	if r.Access == "read-only" && kind != "GET" {
+		return false
+	}
+	return !r.AllowSet || slices.ContainsFunc(r.Allow, clause)
 }
 
 // drawPolicy writes a policy of the named sections with a few entries each.
@@ -133,11 +175,25 @@ func drawPolicy(t *rapid.T, label string, sections ...string) string {
 	section("network", func() {
 		rule := func(name string) string {
 			return fmt.Sprintf("{name: %s-%s, host: %q%s}", label, name, pick("host "+name, "a.org", "b.org", "*.b.org"),
-				pick("body "+name, "", ", access: read-only", ", access: full", ", deny: [{methods: [POST]}]"))
+				pick("body "+name, "", ", access: read-only", ", access: full", ", deny: [{methods: [POST]}]", ", allow: [{methods: [GET]}]",
+					", allow: [{methods: [GET, POST]}, {methods: [POST]}]", ", ports: [443], protocol: git", ", ports: [443], protocol: git, allow: [{op: fetch}]",
+					", protocol: mcp", ", ports: [443], protocol: mcp, allow: [{tools: [a]}]", ", protocol: mcp, allow: [{tools: [a, b]}]"))
 		}
 		list("rules", rule("p"), rule("q"))
 		list("deny", "{host: a.org}", "{host: c.org}")
 		list("remove", "base-p", "base-q")
+		if rapid.Bool().Draw(t, label+" has traffic") {
+			fmt.Fprintf(&b, "  budget: {hosts: %s, bytes_out: %s}\n", pick("hosts", "0", "5", "9"), pick("bytes", "0", "1K", "1M"))
+		}
+	})
+	section("inference", func() {
+		route := func(host string) string {
+			return fmt.Sprintf("{provider: local, host: %s%s}", host, pick("models "+host, "", ", models: [m]", ", models: [m, n]"))
+		}
+		list("routes", route("a.org"), route("b.org"))
+		if rapid.Bool().Draw(t, label+" has tokens") {
+			fmt.Fprintf(&b, "  budget: {tokens: %s}\n", pick("tokens", "0", "5", "9k"))
+		}
 	})
 	return b.String()
 }
@@ -180,7 +236,7 @@ func TestProjectNeverWidens(t *testing.T) {
 	o := propertyWorld(t)
 	accepted := 0
 	rapid.Check(t, func(t *rapid.T) {
-		base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "require", "limits", "network")
+		base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "require", "limits", "network", "inference")
 		files := map[string]string{o.Home + "/policy.yaml": base}
 		os.Remove(o.Cwd + "/.hermes-wrap.yaml")
 		before, err := loadTexts(o, files)
@@ -190,7 +246,7 @@ func TestProjectNeverWidens(t *testing.T) {
 		// One section a file: each of several would have its own reason to be
 		// refused, and few files would be left to judge.
 		for i := range 8 {
-			section := rapid.SampledFrom([]string{"network", "network", "network", "filesystem", "filesystem", "workspace", "syscalls", "env", "process", "require", "limits"}).Draw(t, "section")
+			section := rapid.SampledFrom([]string{"network", "network", "network", "inference", "filesystem", "filesystem", "workspace", "syscalls", "env", "process", "require", "limits"}).Draw(t, "section")
 			project := drawPolicy(t, fmt.Sprint("project", i), section)
 			files[o.Cwd+"/.hermes-wrap.yaml"] = project
 			after, err := loadTexts(o, files)
@@ -215,7 +271,12 @@ func widerThan(before, after Policy) string {
 			return fmt.Sprintf("%v permitted", q)
 		}
 	}
-	for _, l := range [][2]int64{{int64(before.Limits.Memory), int64(after.Limits.Memory)}, {int64(before.Limits.Pids), int64(after.Limits.Pids)}} {
+	x, y := before.Network.Budget, after.Network.Budget
+	for _, l := range [][2]int64{
+		{int64(before.Limits.Memory), int64(after.Limits.Memory)}, {int64(before.Limits.Pids), int64(after.Limits.Pids)},
+		{int64(x.BytesOut), int64(y.BytesOut)}, {int64(x.Hosts), int64(y.Hosts)},
+		{int64(before.Inference.Budget.Tokens), int64(after.Inference.Budget.Tokens)},
+	} {
 		if l[0] != 0 && (l[1] == 0 || l[1] > l[0]) {
 			return fmt.Sprintf("a limit of %d in place of %d", l[1], l[0])
 		}
@@ -253,13 +314,13 @@ func TestFloorNeverWidens(t *testing.T) {
 	o := propertyWorld(t)
 	accepted := 0
 	rapid.Check(t, func(t *rapid.T) {
-		base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "limits", "network")
+		base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "limits", "network", "inference")
 		before, err := loadTexts(o, map[string]string{o.Home + "/policy.yaml": base})
 		if err != nil {
 			return
 		}
 		for i := range 8 {
-			section := rapid.SampledFrom([]string{"network", "filesystem", "workspace", "syscalls", "env", "process", "limits"}).Draw(t, "section")
+			section := rapid.SampledFrom([]string{"network", "network", "inference", "filesystem", "workspace", "syscalls", "env", "process", "limits"}).Draw(t, "section")
 			text := drawPolicy(t, fmt.Sprint("floor", i), section)
 			l := decodeFile("floor.yaml", "floor.yaml", []byte(text))
 			expander{vars: before.Vars}.layer(l)
@@ -275,6 +336,9 @@ func TestFloorNeverWidens(t *testing.T) {
 			for _, q := range questions() {
 				if q.kind == "write" && l.has("filesystem.write") && permits(asAsked(after, o), q) && !permits(floor, q) {
 					t.Fatalf("%v: got permitted beyond the floor\nbase:\n%s\nfloor:\n%s", q, base, text)
+				}
+				if slices.Contains(networkKinds(), q.kind) && l.has("network.rules") && permits(asAsked(after, o), q) && !permits(floorAsPolicy(floor), q) {
+					t.Fatalf("%v: got permitted beyond the floor's rules\nbase:\n%s\nfloor:\n%s", q, base, text)
 				}
 			}
 		}
@@ -320,3 +384,6 @@ func TestEmptyMeansAbsent(t *testing.T) {
 
 // normal drops the difference between nil and empty, which no reader sees.
 func normal(p Policy) string { return fmt.Sprintf("%+v", p) }
+
+// floorAsPolicy gives a floor's rules the defaults that a policy's have.
+func floorAsPolicy(p Policy) Policy { return p.complete(nil) }

@@ -33,28 +33,70 @@ func (l *layer) validate() {
 		l.validateAssertion(fmt.Sprintf("assert[%d]", i), a)
 	}
 	l.validatePrivate()
+	l.validateCredentials()
+	l.validateInference()
 }
 
 func (l *layer) validateRule(path string, r Rule) {
 	l.validateHosts(path, r)
-	inspected := r.Access != "" || len(r.Allow) > 0 || len(r.Deny) > 0 || r.Credential != "" || r.Protocol.InHTTP() || r.EncodedSlash
-	switch {
-	case r.Protocol == ProtocolTCP && len(r.Ports) == 0 && !l.has(path+".ports"):
-		l.add(l.at(path), path+".ports", "missing", "a tcp rule lists its ports: ports: [22]")
-	case r.Protocol == ProtocolTCP && (inspected || l.has(path+".allow")):
-		l.add(l.at(path), path, "a tcp rule cannot have methods, paths or access", "remove them, or use protocol: http")
-	case r.Protocol == ProtocolTCP && r.TLS != TLSAuto:
-		l.add(l.at(path+".tls"), path+".tls", "has no meaning in a tcp rule", "remove it")
-	case r.TLS == TLSPass && inspected:
-		l.add(l.at(path+".tls"), path+".tls", "pass hides methods and paths, but the rule has some",
-			"remove tls: the rule is then inspected")
-	}
+	l.validateReading(path, r)
+	l.validateMeaning(path, r)
 	for i, m := range append(append([]Match{}, r.Allow...), r.Deny...) {
 		key, j := ".allow", i
 		if i >= len(r.Allow) {
 			key, j = ".deny", i-len(r.Allow)
 		}
 		l.validateMatch(fmt.Sprintf("%s%s[%d]", path, key, j), r.Protocol, m)
+	}
+}
+
+// inspected tells whether the rule needs what it carries to be read.
+func (r Rule) inspected() bool {
+	return r.Access != "" || r.AllowSet || len(r.Allow) > 0 || len(r.Deny) > 0 || r.Credential != "" || r.Protocol.InHTTP() || r.EncodedSlash || r.TLS == TLSInspect
+}
+
+// validateReading refuses what asks for reading and for not reading at once.
+func (l *layer) validateReading(path string, r Rule) {
+	read := r.inspected() && r.TLS != TLSInspect || l.has(path+".allow")
+	switch {
+	case r.Protocol == ProtocolTCP && len(r.Ports) == 0 && !l.has(path+".ports"):
+		l.add(l.at(path), path+".ports", "missing", "a tcp rule lists its ports: ports: [22]")
+	case r.Credential != "" && r.Protocol == ProtocolTCP:
+		l.add(l.at(path+".credential"), path+".credential", "a tcp rule carries bytes unread, so that nothing can be attached", "use protocol: http, or remove it")
+	case r.Credential != "" && r.TLS == TLSPass:
+		l.add(l.at(path+".credential"), path+".credential", "with tls: pass nothing can be attached", "remove tls: the rule is then inspected")
+	case r.Protocol == ProtocolTCP && read:
+		l.add(l.at(path), path, "a tcp rule cannot have methods, paths or access", "remove them, or use protocol: http")
+	case r.Protocol == ProtocolTCP && r.TLS != TLSAuto:
+		l.add(l.at(path+".tls"), path+".tls", "has no meaning in a tcp rule", "remove it")
+	case r.TLS == TLSPass && r.Protocol.InHTTP():
+		l.add(l.at(path+".tls"), path+".tls", fmt.Sprintf("pass hides what protocol %s is judged by", r.Protocol), "remove tls: the rule is then inspected")
+	case r.TLS == TLSPass && read:
+		l.add(l.at(path+".tls"), path+".tls", "pass hides methods and paths, but the rule has some",
+			"remove tls: the rule is then inspected")
+	}
+	if r.Credential != "" && r.Any {
+		l.add(l.at(path+".any"), path+".any", "a rule for every host cannot have a credential", "list the hosts that the credential is for")
+	}
+}
+
+// validateMeaning refuses fields that have no meaning in the rule's protocol.
+func (l *layer) validateMeaning(path string, r Rule) {
+	for key, in := range map[string][]Protocol{
+		".access":        {ProtocolHTTP, ProtocolTCP}, // tcp: reported above
+		".encoded_slash": {ProtocolHTTP, ProtocolTCP},
+		".paths":         {ProtocolWebSocket, ProtocolMCP, ProtocolJSONRPC, ProtocolGraphQL},
+		".max_response":  {ProtocolMCP},
+	} {
+		p := cmp.Or(r.Protocol, ProtocolHTTP)
+		if !l.has(path+key) || slices.Contains(in, p) {
+			continue
+		}
+		hint := `remove it; "allow" and "deny" say what is judged`
+		if key == ".paths" && p == ProtocolHTTP {
+			hint = `write "allow: [{paths: […]}]"`
+		}
+		l.add(l.at(path+key), path+key, fmt.Sprintf("has no meaning in a rule with protocol %s", p), hint)
 	}
 }
 
@@ -93,8 +135,13 @@ func (l *layer) validateMatch(path string, p Protocol, m Match) {
 			l.add(l.at(key), key, fmt.Sprintf("has no meaning in a rule with protocol %s", cmp.Or(p, ProtocolHTTP)), "there it can be "+strings.Join(want, ", "))
 		}
 	}
-	if keys == 0 && !l.refusedBelow(path) {
+	switch {
+	case keys == 0 && !l.refusedBelow(path):
 		l.add(l.at(path), path, "is empty", "write "+strings.Join(matchFields(p), ", "))
+	case p == ProtocolGit && m.Op == "fetch" && l.has(path+".refs"):
+		l.add(l.at(path+".refs"), path+".refs", "has no meaning with op: fetch", "refs are about pushes: remove it, or write op: push")
+	case p == ProtocolMCP && l.has(path+".tools") && l.has(path+".calls") && !slices.ContainsFunc(m.Calls, func(c string) bool { return coversPattern(c, "tools/call") }):
+		l.add(l.at(path+".calls"), path+".calls", "leaves out tools/call, which tools are called by", `remove it: "tools" means calls: [tools/call]`)
 	}
 }
 
