@@ -112,7 +112,7 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 	if s.streams.Add(1) > int64(s.limits.Requests) {
 		refused := tooMany(f.host, "requests")
 		s.record(refused.event(audit.KindRequest, f))
-		s.answerHTTP2(w, http.NoBody, refused)
+		s.answerHTTP2(w, r, http.NoBody, refused)
 		return
 	}
 	in, err := readHTTP2(r)
@@ -126,14 +126,14 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 			refused = malformed(e.status, e.reason)
 		}
 		s.record(refused.event(audit.KindRequest, f))
-		s.answerHTTP2(w, r.Body, refused)
+		s.answerHTTP2(w, r, r.Body, refused)
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	fl, refused := s.judge(ctx, f, in)
 	if refused != nil {
-		s.answerHTTP2(w, r.Body, refused)
+		s.answerHTTP2(w, r, r.Body, refused)
 		return
 	}
 	defer fl.close()
@@ -144,7 +144,7 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 	}
 	resp, refused := fl.exchange()
 	if refused != nil {
-		s.answerHTTP2(w, r.Body, refused)
+		s.answerHTTP2(w, r, r.Body, refused)
 		return
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -197,7 +197,11 @@ func readHTTP2(r *http.Request) (*request, error) {
 // answerHTTP2 answers a stream in place of the server. The connection stays: a
 // GOAWAY would make some clients (Java's) report it instead of the answer, and
 // every further stream is judged alone.
-func (s *Server) answerHTTP2(w http.ResponseWriter, rest io.Reader, r *refusal) {
+func (s *Server) answerHTTP2(w http.ResponseWriter, req *http.Request, rest io.Reader, r *refusal) {
+	if isGRPC(req.Header) {
+		answerGRPC(w, r)
+		return
+	}
 	b := r.body()
 	for name, values := range r.header() {
 		w.Header()[name] = values

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"io"
 	"slices"
 	"strconv"
@@ -119,32 +118,29 @@ func (k *socket) forward(m *wsMessage) error {
 func (k *socket) judge(m *wsMessage) ([]byte, *refusal) {
 	claim, out := k.claim.Load(), m.buf
 	message := netpolicy.Message{Size: m.size(), Text: m.op == ws.OpText}
-	if claim.ReadsMessages() {
-		k.fl.s.parses <- struct{}{}
-		defer func() { <-k.fl.s.parses }()
-		payload := m.buf[wsHeadroom:]
-		v, err := strictjson.Parse(payload)
-		switch {
-		case err == nil:
+	note := ""
+	if message.Text && claim.ReadsMessages() {
+		v, err := k.parse(m.buf[wsHeadroom:])
+		if err != nil { // the claim tells whether that matters
+			note = " (" + err.Error() + ")"
+		} else {
 			message.JSON = v
-			out = v.Append(make([]byte, wsHeadroom, wsHeadroom+len(payload)))
-		case looksLikeJSON(payload):
-			// Whether a clause fits would depend on who reads it.
-			return nil, forbidden(k.fl.f.host, "a message is not JSON that can be read in one way only: "+err.Error())
+			out = v.Append(make([]byte, wsHeadroom, len(m.buf)))
 		}
 	}
 	if d := claim.Message(message); d.Verdict != netpolicy.Allow {
+		d.Reason += note
 		return nil, denied(k.fl.f.host, d)
 	}
 	return out, nil
 }
 
-// looksLikeJSON tells whether a parser that is less strict than ours could take
-// the text for an object or an array.
-func looksLikeJSON(b []byte) bool {
-	b = bytes.TrimPrefix(b, []byte("\ufeff"))
-	b = bytes.TrimLeft(b, " \t\r\n\f\v\x00\u0085\u00a0\u2028\u2029\ufeff")
-	return len(b) > 0 && bytes.IndexByte([]byte("{[/#"), b[0]) >= 0
+// parse reads JSON. Values take many times the bytes of their text, so only a few
+// messages are parsed at a time.
+func (k *socket) parse(payload []byte) (strictjson.Value, error) {
+	k.fl.s.parses <- struct{}{}
+	defer func() { <-k.fl.s.parses }()
+	return strictjson.Parse(payload)
 }
 
 // look shows what is about to be forwarded to whoever searches it.
