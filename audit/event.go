@@ -37,6 +37,14 @@ const (
 	KindEnd        Kind = "end"        // a writer is done: nothing of its chain follows
 )
 
+// Kinds gives all kinds.
+func Kinds() []Kind {
+	return []Kind{
+		KindLaunch, KindExit, KindName, KindConnection, KindRequest, KindAddress, KindUpstream, KindFault, KindDropped, KindSecret,
+		KindInference, KindBudget, KindReload, KindOpen, KindCheckpoint, KindEnd,
+	}
+}
+
 // Bookkeeping tells whether such events are about the record and not about the run.
 func (k Kind) Bookkeeping() bool { return k == KindOpen || k == KindCheckpoint || k == KindEnd }
 

@@ -12,10 +12,7 @@ import (
 	"time"
 )
 
-var kinds = []Kind{
-	KindLaunch, KindExit, KindName, KindConnection, KindRequest, KindAddress, KindUpstream, KindFault, KindDropped, KindSecret,
-	KindInference, KindBudget, KindReload, KindOpen, KindCheckpoint, KindEnd,
-}
+var kinds = Kinds()
 
 // full gives an event with every field set.
 func full(kind Kind, verdict Verdict) Event {

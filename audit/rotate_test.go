@@ -20,23 +20,21 @@ func TestRotationLosesNothing(t *testing.T) {
 	for n := range runs {
 		run := fmt.Sprint("run-", n)
 		launcher, proxy := signed(t, path, run, "launcher"), signed(t, path, run, "proxy")
-		done := make(chan struct{})
+		turn := make(chan struct{}, 1)
 		wg.Go(func() {
-			defer close(done)
+			defer close(turn)
 			for i := range events {
+				if i%50 == 49 {
+					turn <- struct{}{}
+				}
 				if err := proxy.Write(Event{Kind: KindConnection, Verdict: Allow, Host: fmt.Sprint("e", i, ".", run)}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 		wg.Go(func() {
-			for working := true; working; {
-				select {
-				case <-done:
-					working = false
-				default:
-				}
-				f, err := launcher.Rotate(path, 64<<10, 1000)
+			for range turn {
+				f, err := launcher.Rotate(path, 16<<10, 1000)
 				if err != nil {
 					t.Error(err)
 				}
