@@ -32,11 +32,27 @@ func manyRules(n int) policy.Network {
 			r.Protocol, r.Ports = policy.ProtocolTCP, []int{5432}
 		}
 		net.Rules = append(net.Rules, r)
+		if i%4 == 0 {
+			net.Rules = append(net.Rules, spoken(i, r.Host)...)
+		}
 		if i%10 == 0 {
 			net.Deny = append(net.Deny, policy.HostRule{Host: fmt.Sprintf("**.bad%d.example.org", i)})
 		}
 	}
 	return net
+}
+
+// spoken is what is spoken inside HTTP on a host.
+func spoken(i int, host string) []policy.Rule {
+	return []policy.Rule{
+		{
+			Name: fmt.Sprint("mcp", i), Host: host, Protocol: policy.ProtocolMCP, Paths: []string{"/mcp"},
+			Allow: []policy.Match{{Tools: []string{"read"}, Args: map[string]string{"/path": "src/**"}}},
+			Deny:  []policy.Match{{Tools: []string{"*_secret"}}},
+		},
+		{Name: fmt.Sprint("ws", i), Host: host, Protocol: policy.ProtocolWebSocket, Paths: []string{"/live/*"}},
+		{Name: fmt.Sprint("git", i), Host: host, Protocol: policy.ProtocolGit, Allow: []policy.Match{{Op: "fetch", Repos: []string{"acme/*"}}}},
+	}
 }
 
 // decisions are allowed in every manyRules.
@@ -83,6 +99,31 @@ func BenchmarkDecide(b *testing.B) {
 				})
 			}
 		})
+	}
+}
+
+// BenchmarkClaim measures what a claim costs: at the head, and for a message.
+func BenchmarkClaim(b *testing.B) {
+	head := request(b, "POST", "host0.example.org/mcp")
+	fetch := request(b, "POST", "host0.example.org/acme/site.git/git-upload-pack")
+	call := Call{Method: "tools/call", Tool: "read", Args: mustJSON(b, `{"path":"src/a/b/c.go"}`)}
+	for _, n := range []int{10, 10000} {
+		e := mustCompile(b, manyRules(n))
+		c := e.Request(head).Claim
+		for name, decide := range map[string]func() Decision{
+			"head": func() Decision { return e.Request(head) },
+			"git":  func() Decision { return e.Request(fetch) },
+			"call": func() Decision { return c.Call(call) },
+		} {
+			b.Run(fmt.Sprintf("%drules/%s", n, name), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if d := decide(); d.Verdict != Allow {
+						b.Fatal(d.Reason)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package netpolicy
 import (
 	"net/netip"
 	"net/url"
+	"path"
 	"strings"
 	"testing"
 
@@ -111,6 +112,32 @@ func filled(decoded string) string {
 		}
 	}
 	return strings.Join(out, "/")
+}
+
+// FuzzTextPattern: what fits a pattern also touches it, and what fits
+// "src/**" stays below src for every program that reads it as a path.
+func FuzzTextPattern(f *testing.F) {
+	below, err := parseTextGlob("src/**")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, pattern, text string) {
+		if g, err := parseTextGlob(pattern); err == nil && g.fits(text) && !g.touches(text) {
+			t.Fatalf("%q fits %q and does not touch it", text, pattern)
+		}
+		if !below.fits(text) {
+			return
+		}
+		for reading, more := text, true; more; {
+			for _, slashes := range []string{reading, strings.ReplaceAll(reading, `\`, "/")} {
+				if clean := path.Clean(slashes); clean != "src" && !strings.HasPrefix(clean, "src/") || strings.ContainsRune(clean, 0) {
+					t.Fatalf("%q fits src/** and leads to %q", text, clean)
+				}
+			}
+			decoded, err := url.PathUnescape(reading)
+			more, reading = err == nil && decoded != reading, decoded
+		}
+	})
 }
 
 // FuzzDecideDeny: adding an entry that denies never allows anything.
