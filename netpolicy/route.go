@@ -95,13 +95,30 @@ func (c *compiler) checkClaims(rules []*rule) {
 		if a.protocol == "" {
 			continue
 		}
-		for _, b := range rules {
+		for _, b := range c.meeting(a, rules) {
 			if b.tcp || a.protocol == b.protocol || b.protocol != "" && !a.before(b) {
 				continue
 			}
 			c.checkPair(a, b)
 		}
 	}
+}
+
+// meeting narrows rules to those that can be about the same hosts as a.
+func (c *compiler) meeting(a *rule, rules []*rule) (out []*rule) {
+	for _, g := range a.hosts {
+		if g.kind != globExact {
+			return rules
+		}
+		for _, list := range c.engine.rules.lists(g.host, nil) {
+			for _, b := range list {
+				if !slices.Contains(out, b) {
+					out = append(out, b)
+				}
+			}
+		}
+	}
+	return out
 }
 
 // before orders two rules with protocols, so that each pair is looked at once.
