@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpproxy"
@@ -48,10 +49,10 @@ func checkHouseProxy(name, value string) error {
 	if value == "" {
 		return nil
 	}
-	u, err := url.Parse(value)
-	if err != nil || u.Host == "" {
-		u, err = url.Parse("http://" + value) // as everybody reads "proxy:3128"
+	if !strings.Contains(value, "://") {
+		value = "http://" + value // as everybody reads "proxy:3128"
 	}
+	u, err := url.Parse(value)
 	switch {
 	case err != nil || u.Hostname() == "":
 		return fmt.Errorf("read %s: not the URL of a proxy", name)
