@@ -17,6 +17,9 @@ func (r *reader) messages() {
 		}
 		r.least = r.count(thinking, "budget_tokens", 1) + 1
 	}
+	if r.doc.Get("mcp_servers").Kind() != strictjson.Invalid {
+		r.fetch("mcp_servers") // and it is a field that counts as a tool
+	}
 	r.blocks(r.doc.Get("system"), "system")
 	r.exact(r.doc.Get("messages"), "messages", "role", "content")
 	for i, m := range r.doc.Get("messages").Items() {

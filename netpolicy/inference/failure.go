@@ -14,8 +14,12 @@ var failureStarts = []string{
 	"command failed", "failed:", "tool error", "failure:", "panic:",
 }
 
-// exitTexts stand before the status of a command in results that are text.
-var exitTexts = []string{"exit code ", "exit code: ", "exited with code ", "exit status ", "exit status: ", "exit_code: ", "exit_code="}
+// exitTexts begin the line that has the status of a command, in results that are
+// text.
+var exitTexts = []string{
+	"exit code ", "exit code: ", "exit status ", "exit status: ", "exit_code: ", "exit_code=", "exited with code ",
+	"process exited with code ", "command exited with code ", "command failed with exit code ",
+}
 
 // exitNames are the members that hold it in results that are JSON.
 var exitNames = []string{"exit_code", "exitCode", "exitcode", "returncode", "return_code", "exit_status", "exitStatus"}
@@ -42,7 +46,7 @@ func isFailure(text string) bool {
 	}
 	for line := range strings.Lines(head) {
 		for _, before := range exitTexts {
-			if at := strings.Index(line, before); at >= 0 && at < 32 && leadingNumber(line[at+len(before):]) != 0 {
+			if code, ok := strings.CutPrefix(strings.TrimLeft(line, " \t[(<"), before); ok && leadingNumber(code) != 0 {
 				return true
 			}
 		}
