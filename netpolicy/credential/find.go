@@ -22,12 +22,17 @@ func (f Finding) String() string {
 
 // Find looks for placeholders and secrets in a text that is to leave.
 func (v *Vault) Find(text string) (Finding, bool) {
+	return v.FindIn([]byte(text))
+}
+
+// FindIn looks for placeholders and secrets in bytes that are to leave.
+func (v *Vault) FindIn(b []byte) (Finding, bool) {
 	if v.Empty() {
 		return Finding{}, false
 	}
 	now := v.now.Load()
 	s := scanner{m: now.leaving}
-	hit, ok := s.scan([]byte(text))
+	hit, ok := s.scan(b)
 	return now.finding(now.leaving, hit), ok
 }
 

@@ -4,9 +4,11 @@
 package credential
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +47,14 @@ type Credential struct {
 
 	hosts  netpolicy.Hosts
 	values Values
+	token  endpoint
+}
+
+// endpoint is where access tokens are got.
+type endpoint struct {
+	host netpolicy.Host
+	port uint16
+	path string
 }
 
 // String hides the values from everything that prints.
@@ -59,6 +69,28 @@ func (c *Credential) Bound(h netpolicy.Host) bool { return c.hosts.Match(h) }
 // Values gives what the credential is. With oauth the secret is the refresh
 // token.
 func (c *Credential) Values() Values { return c.values }
+
+// TokenEndpoint is where the credential's access tokens are got; ok is false
+// without oauth.
+func (c *Credential) TokenEndpoint() (host netpolicy.Host, port uint16, path string, ok bool) {
+	return c.token.host, c.token.port, c.token.path, c.Spec.OAuth != nil
+}
+
+// readEndpoint takes the address of the token endpoint apart.
+func (c *Credential) readEndpoint() error {
+	if c.Spec.OAuth == nil {
+		return nil
+	}
+	u, err := url.Parse(c.Spec.OAuth.TokenURL)
+	if err != nil || u.Scheme != "https" || u.User != nil {
+		return errors.New("oauth.token_url is no https URL")
+	}
+	if c.token.host, c.token.port, err = netpolicy.ParseHostPort(u.Host, 443); err != nil {
+		return fmt.Errorf("oauth.token_url: %w", err)
+	}
+	c.token.path, _, err = netpolicy.SplitTarget(cmp.Or(u.EscapedPath(), "/"))
+	return err
+}
 
 // Vault holds the credentials of a policy. Nil is an empty one. It may be used
 // by several goroutines.
@@ -100,7 +132,7 @@ func New(specs map[string]policy.Credential, values map[string]Values) (*Vault, 
 		c := &Credential{Name: name, Spec: specs[name], values: values[name]}
 		var err error
 		if c.hosts, err = netpolicy.ParseHosts(c.Spec.Hosts); err == nil {
-			err = c.check()
+			err = errors.Join(c.check(), c.readEndpoint())
 		}
 		if other, ok := shown[c.values.Placeholder]; ok && err == nil {
 			err = fmt.Errorf("its placeholder is that of credential %q", other)
@@ -159,6 +191,18 @@ func (v *Vault) All() []*Credential {
 	var all []*Credential
 	for _, name := range slices.Sorted(maps.Keys(v.byName)) {
 		all = append(all, v.byName[name])
+	}
+	return all
+}
+
+// Texts are the secrets and placeholders, for whoever keeps them out of what is
+// written.
+func (v *Vault) Texts() []string {
+	var all []string
+	for _, c := range v.All() {
+		for _, k := range c.parts() {
+			all = append(all, k.text, k.placeholder)
+		}
 	}
 	return all
 }

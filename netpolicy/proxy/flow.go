@@ -30,6 +30,8 @@ type flow struct {
 	msg messages
 	// model is set when the request is a call of a model.
 	model *modelCall
+	// secrets is what is known of its credential.
+	secrets secrets
 	// due bounds how long reading the body may take in all; the zero time ends
 	// that. Nil: there is no body.
 	due func(time.Time)
@@ -53,7 +55,7 @@ func (fl *flow) prepare() *refusal {
 // one that a call of a model goes to. The order matters: credentials are attached
 // after everything that the agent sent was looked at.
 func (fl *flow) depart() *refusal {
-	return inTurn(fl.withinTraffic)
+	return inTurn(fl.searchSecrets, fl.attachCredential, fl.withinTraffic)
 }
 
 func inTurn(steps ...func() *refusal) *refusal {

@@ -198,7 +198,7 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	fl.ends = append(fl.ends, release)
 	resp, err := transport.RoundTrip(fl.out)
 	if err != nil {
-		if refused := fl.overlong(); refused != nil {
+		if refused := fl.cutBody(); refused != nil {
 			return nil, refused
 		}
 		return nil, s.failed(fl, err)

@@ -24,6 +24,7 @@ func (s *Server) Reload(r Rules) (closed int) {
 func (s *Server) install(r Rules) *Rules {
 	rules := r.complete()
 	rules.out = s.newOutlet()
+	s.Audit.Hide(rules.Credentials.Texts()...)
 	return rules
 }
 

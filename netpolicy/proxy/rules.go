@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
@@ -19,6 +20,9 @@ type Rules struct {
 	Upstream Upstream
 	// Traffic bounds what the run may send. The zero value has no bound.
 	Traffic policy.TrafficBudget
+	// Credentials are what is attached to requests, and looked for in them. Nil:
+	// there are none.
+	Credentials *credential.Vault
 }
 
 // complete gives a copy without nil fields.

@@ -58,6 +58,9 @@ type Server struct {
 	// Stop is told that the run must end, and why. Nil: it goes on, and only the
 	// request at hand is refused.
 	Stop func(reason string)
+	// Refresh is told the name of a credential that a server did not take, so that
+	// its source is read again and Reload called. Nil: it stays as it is.
+	Refresh func(credential string)
 	// Limits bounds what the sandbox can make the Server hold.
 	Limits Limits
 
@@ -68,6 +71,8 @@ type Server struct {
 	waiting buffered      // bytes of such messages
 	bodies  buffered      // bytes of requests and answers that are judged whole
 	slots   hostSlots     // exchanges and tunnels, by host
+	grants  grants        // access tokens
+	asked   askedOnce     // credentials to be read again
 	traffic traffic
 	models  inference.Ledger
 	own     ownDoors
