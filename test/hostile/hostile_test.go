@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/test/harness"
 )
 
@@ -52,14 +53,8 @@ type check struct {
 type trial struct {
 	results map[string][]result // by part
 	checks  []check
-	events  []event
+	events  []audit.Event
 	output  string
-}
-
-// event is one line of the audit record.
-type event struct {
-	Kind, Verdict, Host, Rule, Pos, Reason string
-	Port                                   int
 }
 
 func TestHostile(t *testing.T) {
@@ -81,13 +76,13 @@ func TestHostile(t *testing.T) {
 		}
 	})
 	t.Run("record", func(t *testing.T) {
-		for _, want := range []event{{Host: "169.254.169.254", Port: 80}, {Host: "unlisted.test", Port: 443}} {
-			denied := func(e event) bool { return e.Verdict == "deny" && e.Host == want.Host && e.Port == want.Port }
+		for _, want := range []audit.Event{{Host: "169.254.169.254", Port: 80}, {Host: "unlisted.test", Port: 443}} {
+			denied := func(e audit.Event) bool { return e.Verdict == audit.Deny && e.Host == want.Host && e.Port == want.Port }
 			if !slices.ContainsFunc(inside.events, denied) {
 				t.Errorf("got no denial of %s:%d in the audit record, want one", want.Host, want.Port)
 			}
 		}
-		if i := slices.IndexFunc(inside.events, func(e event) bool { return e.Verdict == "allow" }); i >= 0 {
+		if i := slices.IndexFunc(inside.events, func(e audit.Event) bool { return e.Verdict == audit.Allow }); i >= 0 {
 			t.Errorf("got %+v, want nothing allowed", inside.events[i])
 		}
 	})
@@ -152,7 +147,9 @@ func attempt(t *testing.T, host harness.Host, dir, name string, wrapper []string
 	}
 	tr.checks = lines[check](t, filepath.Join(out, "checks"))
 	if len(wrapper) > 0 {
-		tr.events = lines[event](t, filepath.Join(out, "state", "hermes-wrap", "audit.jsonl"))
+		if tr.events, err = audit.ReadFile(filepath.Join(out, "state", "hermes-wrap", "audit.jsonl")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return tr
 }

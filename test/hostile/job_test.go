@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/test/harness"
 )
 
@@ -24,7 +25,7 @@ type jobRun struct {
 // job is what job.py prints.
 type job struct {
 	Cases    map[string]struct{ Bare, Wrapped jobRun }
-	Events   []event
+	Events   []audit.Event
 	Requests []struct {
 		Method, Path, Host string
 		Authorised         bool

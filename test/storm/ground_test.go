@@ -5,8 +5,6 @@
 package storm
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/test/wraptest"
 )
 
@@ -147,16 +146,12 @@ func (g ground) cgroups() (left []string) {
 }
 
 func (g ground) runs() (ids []string) {
-	f, err := os.Open(filepath.Join(g.Home, ".local/state/hermes-wrap/audit.jsonl"))
+	events, err := audit.ReadFile(filepath.Join(g.Home, ".local/state/hermes-wrap/audit.jsonl"))
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var e struct {
-			Run string `json:"run"`
-		}
-		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Run != "" && !slices.Contains(ids, e.Run) {
+	for _, e := range events {
+		if !slices.Contains(ids, e.Run) {
 			ids = append(ids, e.Run)
 		}
 	}

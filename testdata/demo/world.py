@@ -109,8 +109,8 @@ class World:
         path = os.path.join(self.root, "state", "hermes-wrap", "audit.jsonl")
         if not os.path.exists(path):
             return []
-        with open(path) as file:
-            return [json.loads(line) for line in file]
+        done = self.run([self.binary, "audit", "show", "--events", path], 30)
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def close(self):
         self.stop_provider()
