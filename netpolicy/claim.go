@@ -3,6 +3,7 @@ package netpolicy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/strictjson"
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -108,6 +109,15 @@ func (c *Claim) Shows(tool string) bool {
 		func(m *message) bool { return m.fitsTool(tool) },
 		false, noText,
 	).Verdict == Allow
+}
+
+// Rules names the rules that judge the messages.
+func (c *Claim) Rules() []string {
+	var names []string
+	for _, r := range c.rules {
+		names = append(names, strconv.Quote(r.name))
+	}
+	return names
 }
 
 // Target is what the head of a git request asks for; its refs are not known.

@@ -99,6 +99,8 @@ func (c *commandLine) why() *cobra.Command {
 		fmt.Printf("%s %s: %s: %s\n", args[0], args[1], word, a.Reason)
 		if a.Rule != "" {
 			fmt.Printf("  rule %s (%s)\n", a.Rule, a.Pos)
+		} else if a.Pos != (policy.Pos{}) {
+			fmt.Printf("  at %s\n", a.Pos)
 		}
 		if a.Hint != "" {
 			fmt.Printf("  hint: %s\n", a.Hint)

@@ -71,7 +71,7 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 	if err != nil {
 		return prepared{}, err
 	}
-	e, err := netpolicy.Compile(p.Network, p.Inference.Routes...)
+	e, err := compileNetwork(p)
 	if err != nil {
 		return prepared{}, err
 	}
@@ -90,6 +90,20 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 		return out, err
 	}
 	return out, nil
+}
+
+// compileNetwork judges by a policy. A denial for want of a rule points to the
+// list in which one is missing.
+func compileNetwork(p policy.Policy) (*netpolicy.Engine, error) {
+	e, err := netpolicy.Compile(p.Network, p.Inference.Routes...)
+	if err != nil {
+		return nil, err
+	}
+	pos, ok := p.Where["network.rules"]
+	if !ok {
+		pos = p.Where["network"]
+	}
+	return e.WithPos(pos), nil
 }
 
 // host looks at the machine, as far as a plan needs it.

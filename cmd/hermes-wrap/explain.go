@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -98,6 +100,57 @@ func layersOf(p sandbox.Plan) (out []audit.Layer) {
 	return out
 }
 
+// ruleText says what of the host a rule is about.
+func ruleText(r policy.Rule) string {
+	text := ""
+	if r.Protocol != "" && r.Protocol != policy.ProtocolHTTP {
+		text += ", " + string(r.Protocol)
+	}
+	if len(r.Paths) > 0 {
+		text += " at " + strings.Join(r.Paths, " ")
+	}
+	if r.Protocol.InHTTP() && r.Protocol != policy.ProtocolGRPC {
+		text += ", each message judged"
+	}
+	if r.Access != "" {
+		text += ", " + r.Access
+	}
+	switch {
+	case len(r.Allow) > 0:
+		text += fmt.Sprintf(", what %d clause(s) allow", len(r.Allow))
+	case r.AllowSet:
+		text += ", nothing is allowed"
+	}
+	if len(r.Deny) > 0 {
+		text += fmt.Sprintf(", less what %d clause(s) deny", len(r.Deny))
+	}
+	if r.Credential != "" {
+		text += fmt.Sprintf(", with credential %q", r.Credential)
+	}
+	return text
+}
+
+// routeLines are the rules that routes to models stand for.
+func routeLines(routes []policy.Route) (out []string) {
+	for i, r := range routes {
+		port := cmp.Or(r.Port, map[bool]int{false: 443, true: 80}[r.Plain])
+		models := "any model"
+		if len(r.Models) > 0 {
+			models = strings.Join(r.Models, " ")
+		}
+		text := ""
+		if r.Credential != "" {
+			text = fmt.Sprintf(", with credential %q", r.Credential)
+		}
+		out = append(out, fmt.Sprintf("allow  %s: %s, ports [%d], inference alone (%s), %s%s (proxy; %s)",
+			cmp.Or(r.Name, fmt.Sprintf("inference.routes[%d]", i)), r.Host, port, r.Provider, models, text, r.Pos))
+	}
+	if len(routes) > 0 {
+		out = append(out, fmt.Sprintf("allow  inference.routes: %s, ports [80 443], inference by any of the routes (proxy)", netpolicy.InnerInference))
+	}
+	return out
+}
+
 func networkLines(p prepared) (out []string) {
 	for _, r := range p.policy.Network.Rules {
 		hosts := r.Host
@@ -111,8 +164,9 @@ func networkLines(p prepared) (out []string) {
 		if len(ports) == 0 {
 			ports = []int{80, 443}
 		}
-		out = append(out, fmt.Sprintf("allow  %s: %s, ports %v (proxy; %s)", r.Name, hosts, ports, r.Pos))
+		out = append(out, fmt.Sprintf("allow  %s: %s, ports %v%s (proxy; %s)", r.Name, hosts, ports, ruleText(r), r.Pos))
 	}
+	out = append(out, routeLines(p.policy.Inference.Routes)...)
 	for _, d := range p.policy.Network.Deny {
 		out = append(out, fmt.Sprintf("deny   %s (proxy; %s)", d.Host, d.Pos))
 	}

@@ -66,7 +66,8 @@ func fromDecision(d netpolicy.Decision) answer {
 	return answer{Allowed: d.Verdict == netpolicy.Allow, Reason: d.Reason, Rule: d.Rule, Pos: d.Pos, Hint: d.Hint}
 }
 
-// askURL takes "METHOD URL", or a URL alone for GET.
+// askURL takes "METHOD URL", or a URL alone for GET. The schemes ws and wss
+// stand for an upgrade to WebSocket.
 func askURL(p prepared, what string) (answer, error) {
 	method, address, ok := strings.Cut(what, " ")
 	if !ok {
@@ -76,9 +77,9 @@ func askURL(p prepared, what string) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	def := map[string]uint16{"http": 80, "https": 443}[u.Scheme]
+	def := map[string]uint16{"http": 80, "https": 443, "ws": 80, "wss": 443}[u.Scheme]
 	if def == 0 {
-		return answer{}, fmt.Errorf("unknown scheme in %q: http or https", address)
+		return answer{}, fmt.Errorf("unknown scheme in %q: http, https, ws or wss", address)
 	}
 	h, port, err := netpolicy.ParseHostPort(u.Host, def)
 	if err != nil {
@@ -103,9 +104,36 @@ func askURL(p prepared, what string) (answer, error) {
 	if err != nil {
 		return answer{Reason: err.Error()}, nil
 	}
-	return fromDecision(p.engine.Request(netpolicy.Request{
-		Host: h, Port: port, TLS: u.Scheme == "https", Method: method, Path: path, Query: query,
-	})), nil
+	d = p.engine.Request(netpolicy.Request{
+		Host: h, Port: port, TLS: def == 443, Method: method, Path: path, Query: query,
+		WebSocket: strings.HasPrefix(u.Scheme, "ws"),
+	})
+	out := fromDecision(d)
+	if d.Verdict == netpolicy.Allow {
+		out.Reason += furtherJudging(d)
+	}
+	return out, nil
+}
+
+// furtherJudging says what an allowed head leaves to be judged.
+func furtherJudging(d netpolicy.Decision) string {
+	text := ""
+	if d.Credential != "" {
+		text = fmt.Sprintf(", with credential %q", d.Credential)
+	}
+	switch c := d.Claim; {
+	case c == nil:
+	case c.Inference:
+		text += "; what it asks of which model is judged by inference.routes"
+	case c.Protocol == policy.ProtocolGRPC:
+		text += "; it is judged as grpc"
+	default:
+		text += fmt.Sprintf("; each message is judged as %s by %s", c.Protocol, strings.Join(c.Rules(), ", "))
+	}
+	if d.MaxBody > 0 {
+		text += fmt.Sprintf("; the body may have %d bytes", d.MaxBody)
+	}
+	return text
 }
 
 // expandPath reads a path as the policy does.

@@ -116,7 +116,7 @@ func (r *reloader) judge(p policy.Policy, changed []string) (prepared, error) {
 	next := r.inForce()
 	next.policy = p
 	var err error
-	if next.engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...); err != nil {
+	if next.engine, err = compileNetwork(p); err != nil {
 		return next, err
 	}
 	static = append(static, r.unserved(next.engine)...)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/hermes-wrap/hermes-wrap/netpolicy"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -44,7 +43,7 @@ func readSecrets(p policy.Policy) (proxySecrets, error) {
 // proxyRules turns a policy and its secrets into what the proxy judges by. It
 // opens nothing: the proxy calls it at its start and at each reload.
 func proxyRules(p policy.Policy, s proxySecrets) (r proxy.Rules, err error) {
-	if r.Engine, err = netpolicy.Compile(p.Network, p.Inference.Routes...); err != nil {
+	if r.Engine, err = compileNetwork(p); err != nil {
 		return r, err
 	}
 	if r.Inference, err = inference.Compile(p.Inference); err != nil {
