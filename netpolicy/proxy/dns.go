@@ -48,6 +48,7 @@ func (s *Server) ServeDNS(ctx context.Context, c *net.UDPConn) error {
 
 func (s *Server) replyUDP(c *net.UDPConn, query []byte, to netip.AddrPort, oob []byte) {
 	defer s.recovered("dns")
+	s.metrics.queries.Add(1)
 	answer, err := s.answerDNS(query)
 	if err != nil {
 		return
@@ -72,6 +73,7 @@ func (s *Server) serveDNSOverTCP(c net.Conn) {
 		if _, err := io.ReadFull(in, query); err != nil {
 			return
 		}
+		s.metrics.queries.Add(1)
 		answer, err := s.answerDNS(query)
 		if err != nil {
 			s.record(audit.Event{Kind: audit.KindName, Verdict: audit.Deny, Protocol: "dns", Reason: "malformed query"})

@@ -44,7 +44,9 @@ func (s *Server) judge(ctx context.Context, f *front, r *request) (*flow, *refus
 	fl := &flow{s: s, f: f, rules: rules}
 	rules.out.enter()
 	fl.due = r.due
+	began := time.Now()
 	refused := fl.decide(r)
+	s.metrics.decision.since(began)
 	if refused == nil {
 		fl.out = fl.out.WithContext(ctx)
 		refused = fl.prepare()
@@ -196,7 +198,9 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 		return nil, s.failed(fl, err)
 	}
 	fl.ends = append(fl.ends, release)
+	began := time.Now()
 	resp, err := transport.RoundTrip(fl.out)
+	s.metrics.upstream.since(began)
 	if err != nil {
 		if refused := fl.cutBody(); refused != nil {
 			return nil, refused

@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 )
 
@@ -10,12 +12,18 @@ import (
 // force and its last request is over, all of its connections are closed.
 type outlet struct {
 	h1, h2  *http.Transport // by what the client speaks
+	metrics *metrics
 	flows   atomic.Int64
 	retired atomic.Bool
+
+	mu    sync.Mutex
+	conns map[*outletConn]struct{}
 }
 
 func (s *Server) newOutlet() *outlet {
-	return &outlet{h1: s.newTransport(false), h2: s.newTransport(true)}
+	o := &outlet{metrics: &s.metrics, conns: map[*outletConn]struct{}{}}
+	o.h1, o.h2 = s.newTransport(false, o), s.newTransport(true, o)
+	return o
 }
 
 // enter is called before a request uses the outlet, leave when it is over.
@@ -23,7 +31,7 @@ func (o *outlet) enter() { o.flows.Add(1) }
 
 func (o *outlet) leave() {
 	if o.flows.Add(-1) == 0 && o.retired.Load() {
-		o.retire()
+		o.close()
 	}
 }
 
@@ -33,4 +41,59 @@ func (o *outlet) retire() {
 	o.retired.Store(true)
 	o.h1.CloseIdleConnections()
 	o.h2.CloseIdleConnections()
+	if o.flows.Load() == 0 {
+		o.close()
+	}
+}
+
+// close ends every connection.
+func (o *outlet) close() {
+	o.mu.Lock()
+	all := make([]*outletConn, 0, len(o.conns))
+	for c := range o.conns {
+		all = append(all, c)
+	}
+	o.mu.Unlock()
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+// hold keeps a connection until it is closed. A transport also dials on its own
+// behalf; one that was dialled for nobody any more is closed at once.
+func (o *outlet) hold(c net.Conn) net.Conn {
+	held := &outletConn{Conn: c, o: o}
+	o.mu.Lock()
+	o.conns[held] = struct{}{}
+	o.mu.Unlock()
+	if o.retired.Load() && o.flows.Load() == 0 {
+		_ = held.Close()
+	}
+	return held
+}
+
+// outletConn counts what comes in, and takes itself off its outlet.
+type outletConn struct {
+	net.Conn
+	o *outlet
+}
+
+func (c *outletConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.o.metrics.received.Add(int64(n))
+	return n, err
+}
+
+// Close may be called more than once.
+func (c *outletConn) Close() error {
+	c.o.mu.Lock()
+	delete(c.o.conns, c)
+	c.o.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite keeps half-closing possible.
+func (c *outletConn) CloseWrite() error {
+	closeWrite(c.Conn)
+	return nil
 }

@@ -16,6 +16,7 @@ func (s *Server) Reload(r Rules) (closed int) {
 	rules := s.install(r)
 	old := s.current.Swap(rules)
 	old.out.retire()
+	s.metrics.reloads.Add(1)
 	return s.rejudgeTunnels(rules)
 }
 

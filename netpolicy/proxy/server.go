@@ -61,12 +61,16 @@ type Server struct {
 	// Refresh is told the name of a credential that a server did not take, so that
 	// its source is read again and Reload called. Nil: it stays as it is.
 	Refresh func(credential string)
+	// Statm is /proc/PID/statm of this process, for its metrics. Nil: they do
+	// not say how much memory it has.
+	Statm io.ReaderAt
 	// Limits bounds what the sandbox can make the Server hold.
 	Limits Limits
 
 	names   names
 	current atomic.Pointer[Rules]
 	held    tunnels
+	metrics metrics
 	parses  chan struct{} // messages of WebSockets that are parsed at a time
 	waiting buffered      // bytes of such messages
 	bodies  buffered      // bytes of requests and answers that are judged whole
@@ -205,6 +209,7 @@ func (s *Server) stopping(ctx context.Context) bool {
 // record writes an event and tells whether what it is about may go on.
 func (s *Server) record(e audit.Event) bool {
 	err := s.Audit.Write(e)
+	s.metrics.count(e, err)
 	if err == nil || s.Fatal == nil {
 		return true
 	}

@@ -25,6 +25,7 @@ type tunnelMeter struct {
 	c        *capture
 	d        netpolicy.Decision
 	protocol string
+	sent     int64
 }
 
 // copyPeriod copies until the end of src or of the period.
@@ -50,6 +51,7 @@ func (m *tunnelMeter) copyPeriod(dst, src net.Conn, end time.Time, moved *atomic
 		}
 		n, err := io.Copy(dst, from)
 		moved.Add(n)
+		m.sent += n
 		m.s.spentAlready(n)
 		more := err == nil && limited && n == slice || errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(end)
 		if !more {

@@ -51,7 +51,8 @@ func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, p
 		reset(up)
 		reset(c.Conn)
 	})()
-	splice(c.Conn, up, s.limits.Idle, meter)
+	moved := splice(c.Conn, up, s.limits.Idle, meter)
+	s.metrics.received.Add(moved - meter.sent)
 }
 
 // rejudgeTunnel tells whether other rules allow the same: the host in the same
@@ -137,8 +138,8 @@ func (s *Server) tunnelFailed(c *capture, d netpolicy.Decision, protocol string,
 // ended, one of them fails, or neither moved for idle. An end of file is
 // passed on as such, so that half-closed protocols work. Between two TCP
 // connections the kernel moves the bytes (splice(2)). Those to the server are
-// counted, unless meter is nil.
-func splice(client, server net.Conn, idle time.Duration, meter *tunnelMeter) {
+// counted, unless meter is nil. It gives the number of all bytes.
+func splice(client, server net.Conn, idle time.Duration, meter *tunnelMeter) int64 {
 	var moved atomic.Int64
 	var wg sync.WaitGroup
 	carry := func(dst, src net.Conn, m *tunnelMeter) {
@@ -155,6 +156,7 @@ func splice(client, server net.Conn, idle time.Duration, meter *tunnelMeter) {
 	go carry(client, server, nil)
 	carry(server, client, meter)
 	wg.Wait()
+	return moved.Load()
 }
 
 // copyIdle copies to the end of src. A pause is an error only if moved, which

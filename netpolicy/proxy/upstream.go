@@ -72,7 +72,7 @@ const (
 // engine, follows nothing, adds nothing and knows no proxy. It speaks HTTP/2
 // only where the client does: the server then sees what it would have seen,
 // and HTTP/1 requests do not queue up behind one connection.
-func (s *Server) newTransport(h2 bool) *http.Transport {
+func (s *Server) newTransport(h2 bool, o *outlet) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(h2)
@@ -89,11 +89,11 @@ func (s *Server) newTransport(h2 bool) *http.Transport {
 	return &http.Transport{
 		Protocols: protocols,
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			c, _, err := s.dialServer(ctx, addr, schemeHTTP)
+			c, _, err := s.dialServer(ctx, o, addr, schemeHTTP)
 			return c, err
 		},
 		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return s.dialTLS(ctx, addr, config)
+			return s.dialTLS(ctx, o, addr, config)
 		},
 		DisableCompression:     true,
 		MaxIdleConns:           512,
@@ -110,7 +110,7 @@ func (s *Server) newTransport(h2 bool) *http.Transport {
 }
 
 // dialServer connects for inspected requests; what is written is counted.
-func (s *Server) dialServer(ctx context.Context, addr string, what scheme) (net.Conn, netpolicy.Host, error) {
+func (s *Server) dialServer(ctx context.Context, o *outlet, addr string, what scheme) (net.Conn, netpolicy.Host, error) {
 	h, port, err := netpolicy.ParseHostPort(addr, 0)
 	if err != nil {
 		return nil, h, err
@@ -119,13 +119,13 @@ func (s *Server) dialServer(ctx context.Context, addr string, what scheme) (net.
 	if err != nil {
 		return nil, h, err
 	}
-	return &countedConn{Conn: c, s: s}, h, nil
+	return o.hold(&countedConn{Conn: c, s: s}), h, nil
 }
 
 // dialTLS connects and verifies the server. A client certificate is shown only
 // to a server that it is for: of two connections, each has its own config.
-func (s *Server) dialTLS(ctx context.Context, addr string, base *tls.Config) (net.Conn, error) {
-	c, h, err := s.dialServer(ctx, addr, schemeHTTPS)
+func (s *Server) dialTLS(ctx context.Context, o *outlet, addr string, base *tls.Config) (net.Conn, error) {
+	c, h, err := s.dialServer(ctx, o, addr, schemeHTTPS)
 	if err != nil {
 		return nil, err
 	}
