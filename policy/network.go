@@ -84,10 +84,14 @@ type Rule struct {
 	// jsonrpc, graphql). Absent: "/graphql" for graphql, otherwise everywhere.
 	Paths []string `yaml:"paths" json:"paths,omitzero" is:"url-path" nonempty:"true"`
 	// Credential names the entry of "credentials" that is attached to what the
-	// rule allows. It makes the rule inspected.
+	// rule allows. It makes the rule inspected. Where several rules allow a
+	// request, the closest host counts (a name, then "*.", then "**.", then any),
+	// then a rule with "allow" before one without; if what is left has not one
+	// credential, the request is denied.
 	Credential string `yaml:"credential" json:"credential,omitzero" is:"rule-name"`
 	// EncodedSlash lets "%2F" stand in a path, inside one segment (npm's scoped
-	// packages). Without it such a request is refused.
+	// packages), also in the rule's own patterns. Rules without it do not allow
+	// such a request; what is denied of it is denied as one segment and as two.
 	EncodedSlash bool `yaml:"encoded_slash" json:"encoded_slash,omitzero"`
 	// MaxResponse bounds one answer of an mcp server (bytes). 0: 16M.
 	MaxResponse Size `yaml:"max_response" json:"max_response,omitzero"`
@@ -115,6 +119,14 @@ type Rule struct {
 // Match is one clause of a rule. Every field that is present must match; which
 // fields have a meaning depends on the rule's protocol. In patterns "*" stands
 // for any run of characters within one segment between slashes, "**" across.
+//
+// Patterns over text that is not a path of a request (calls, tools, args, json,
+// repos, refs, names, fields) are strict in "allow": letter case counts, and a
+// wildcard stands for no segment that is empty, consists of dots and spaces, or
+// holds a backslash, a control character or an escape of one of these, so that
+// "src/**" does not fit "src/../x". In "deny" they are loose: letter case does
+// not count, backslashes are slashes, escapes are decoded, dot segments
+// resolved, invisible characters dropped, and lists and objects searched.
 type Match struct {
 	// Methods lists HTTP methods in upper case. Absent: any.
 	Methods []string `yaml:"methods" json:"methods,omitzero" is:"method" nonempty:"true"`
@@ -133,16 +145,21 @@ type Match struct {
 	// JSON lists places in a client's text message, as JSON pointers (RFC 6901),
 	// and the pattern of the value there (websocket). A clause of "allow" with
 	// it matches no message that is not JSON; one of "deny" matches if the value
-	// is there and fits.
+	// is there and fits, and every message that is not JSON, because nobody can
+	// tell what is in it.
 	JSON map[string]string `yaml:"json" json:"json,omitzero" key:"json-pointer" nonempty:"true"`
 	// Calls lists what may be called: JSON-RPC methods ("tools/list"; mcp,
-	// jsonrpc) or gRPC methods ("pkg.Service/Method"; grpc).
+	// jsonrpc) or gRPC methods ("pkg.Service/Method"; grpc). What an mcp session
+	// itself needs is allowed beside any clause of "allow" and unless denied:
+	// initialize, ping, logging/setLevel, completion/complete, notifications/**,
+	// and tools/list where some tool may be called.
 	Calls []string `yaml:"calls" json:"calls,omitzero" is:"pattern" nonempty:"true"`
 	// Tools lists names of tools (mcp). It means calls: [tools/call], and in
 	// "allow" also which tools a list may show.
 	Tools []string `yaml:"tools" json:"tools,omitzero" is:"pattern" nonempty:"true"`
 	// Args lists places in a tool's arguments (mcp) or in params (jsonrpc), as
-	// JSON pointers, and the pattern of the value there. In "allow" the value
+	// JSON pointers, and the pattern of the value there. In an mcp rule a clause
+	// without "calls" is about tools/call. In "allow" the value
 	// must be there and fit; in "deny" it is enough that it is there and fits.
 	// Numbers and booleans are compared in their JSON spelling.
 	Args map[string]string `yaml:"args" json:"args,omitzero" key:"json-pointer" nonempty:"true"`
