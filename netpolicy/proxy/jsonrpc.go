@@ -178,7 +178,7 @@ func (fl *flow) readRPC() ([]rpcMessage, *refusal) {
 	if err != nil {
 		return nil, malformed(http.StatusBadRequest, err.Error())
 	}
-	if !batch {
+	if fl.msg.batch = batch; !batch {
 		fl.msg.callID = messages[0].id
 	}
 	fl.operation(describe(messages))

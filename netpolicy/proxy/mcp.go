@@ -66,10 +66,7 @@ func (fl *flow) mcpBare() *refusal {
 			return refused
 		}
 	}
-	if err := checkMCPFields(fl.out.Header, nil); err != nil {
-		return forbidden(fl.f.host, err.Error())
-	}
-	return nil
+	return fl.checkMCPFields(rpcMessage{})
 }
 
 func (fl *flow) mcpPost() ([]rpcMessage, *refusal) {
@@ -100,10 +97,10 @@ func (fl *flow) mcpPost() ([]rpcMessage, *refusal) {
 	if responses > 0 && responses < len(messages) {
 		return nil, malformed(http.StatusBadRequest, "MCP: calls and responses in one batch")
 	}
-	if err := checkMCPFields(fl.out.Header, messages); err != nil {
-		return nil, forbidden(fl.f.host, err.Error())
+	if fl.msg.batch {
+		return messages, fl.checkMCPFields(rpcMessage{})
 	}
-	return messages, nil
+	return messages, fl.checkMCPFields(messages[0])
 }
 
 // mcpCall gives what is judged of a message. What a rule's args look at are the
@@ -147,9 +144,16 @@ const (
 	mcpParamField  = "Mcp-Param-"
 )
 
-// checkMCPFields refuses fields that say something else than the message: a
+func (fl *flow) checkMCPFields(m rpcMessage) *refusal {
+	if err := checkMCPFields(fl.out.Header, m); err != nil {
+		return forbidden(fl.f.host, err.Error())
+	}
+	return nil
+}
+
+// checkMCPFields refuses fields that say something else than the one message: a
 // server or a proxy on the way could go by them.
-func checkMCPFields(h http.Header, messages []rpcMessage) error {
+func checkMCPFields(h http.Header, m rpcMessage) error {
 	for name, values := range h {
 		plain := dashed(name)
 		if plain != mcpMethodField && plain != mcpNameField && !strings.HasPrefix(plain, mcpParamField) {
@@ -160,11 +164,11 @@ func checkMCPFields(h http.Header, messages []rpcMessage) error {
 			return errors.New("MCP: a field is written with an underscore")
 		case len(values) != 1:
 			return errors.New("MCP: field " + name + " is there twice")
-		case len(messages) != 1 || messages[0].kind == rpcResponse:
+		case m.kind != rpcRequest && m.kind != rpcNotification:
 			return errors.New("MCP: field " + name + " does not belong to one call")
 		}
 		value, ok := decodeMCPField(values[0])
-		if !ok || !agrees(name, value, messages[0]) {
+		if !ok || !agrees(name, value, m) {
 			return errors.New("MCP: field " + name + " says something else than the message")
 		}
 	}

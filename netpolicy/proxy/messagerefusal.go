@@ -12,7 +12,8 @@ import (
 type messages struct {
 	held     int64 // bytes that the flow keeps in memory
 	accepted bool  // one was allowed
-	callID   strictjson.Value
+	callID   strictjson.Value // of the one call; invalid for a batch
+	batch    bool
 	pushed   *report // of a push whose commands were read
 }
 
