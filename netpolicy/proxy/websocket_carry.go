@@ -31,6 +31,7 @@ type socket struct {
 	protocol string   // the one that the server chose
 	// claim judges the messages. Rules that are loaded meanwhile replace it.
 	claim      atomic.Pointer[netpolicy.Claim]
+	barred     atomic.Bool        // other rules forbid it, and its end is on its way
 	connection io.ReadWriteCloser // to the server
 
 	conn           net.Conn // to the client
@@ -149,6 +150,7 @@ func (k *socket) end(fault *wsFault) {
 func (k *socket) rejudge(r *Rules) bool {
 	d := r.Engine.Request(k.fl.judged)
 	if d.Verdict != netpolicy.Allow || d.Claim == nil || d.Claim.Protocol != policy.ProtocolWebSocket {
+		k.barred.Store(true)
 		return false
 	}
 	k.claim.Store(d.Claim)
@@ -157,7 +159,12 @@ func (k *socket) rejudge(r *Rules) bool {
 
 // forbid ends a socket that other rules do not allow.
 func (k *socket) forbid() {
-	k.end(&wsFault{ws.StatusPolicyViolation, forbidden(k.fl.f.host, "the policy that was loaded since no longer allows this socket")})
+	k.end(&wsFault{ws.StatusPolicyViolation, k.bar()})
+}
+
+// bar is the refusal of every message until then.
+func (k *socket) bar() *refusal {
+	return forbidden(k.fl.f.host, "the policy that was loaded since no longer allows this socket")
 }
 
 func (k *socket) clientFault(code ws.StatusCode, reason string) *wsFault {

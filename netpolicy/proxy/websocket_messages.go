@@ -116,6 +116,9 @@ func (k *socket) forward(m *wsMessage) error {
 // judge gives the message as it may be forwarded: JSON that was judged is
 // written anew.
 func (k *socket) judge(m *wsMessage) ([]byte, *refusal) {
+	if k.barred.Load() {
+		return nil, k.bar()
+	}
 	claim, out := k.claim.Load(), m.buf
 	message := netpolicy.Message{Size: m.size(), Text: m.op == ws.OpText}
 	note := ""
