@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -359,5 +360,33 @@ func TestNothingFollowsTheEnd(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Errorf("a second close: got %v, want no error", err)
+	}
+}
+
+// No byte of a record can be changed without notice.
+func TestVerifyFindsEveryByte(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	launcher := signed(t, path, "run-1", "launcher")
+	proxy := signed(t, path, "run-1", "proxy")
+	put(t, proxy, "a.example", "b.example")
+	if err := errors.Join(proxy.Close(), launcher.Close("proxy")); err != nil {
+		t.Fatal(err)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := verify(t, path); !r.Intact() || !r.Closed() {
+		t.Fatalf("control: got %s, want nothing wrong", problems(r))
+	}
+	for i := range good[:len(good)-1] { // the end of the last line says nothing
+		bad := bytes.Clone(good)
+		bad[i] ^= []byte{1, 0x20}[i%2]
+		if err := os.WriteFile(path, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := verify(t, path); r.Intact() && r.Closed() {
+			t.Fatalf("byte %d as %q: got intact, want it to show", i, bad[i])
+		}
 	}
 }
