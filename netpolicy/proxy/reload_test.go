@@ -136,6 +136,31 @@ func TestKeptConnectionIsJudgedByTheRulesOfTheMoment(t *testing.T) {
 	}
 }
 
+// A client that has said nothing yet is judged again before anything is dialled.
+func TestSilentConnectionIsJudgedAgain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		then  policy.Network
+		dials int
+	}{{"control: the same rules", testNetwork(), 1}, {"other rules", closedNetwork(), 0}} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, testNetwork())
+			conn, err := net.Dial("tcp", w.door("passed.example.org", 443))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+			w.await(func() bool { return w.srv.open.Load() == 1 }, "the connection is accepted")
+			w.srv.Reload(rulesOf(t, c.then))
+			_ = tls.Client(conn, &tls.Config{ServerName: "passed.example.org"}).Handshake() // ends in a reset
+			if lookups, _ := w.seen(); len(lookups) != c.dials {
+				t.Errorf("lookups: got %v, want %d", lookups, c.dials)
+			}
+		})
+	}
+}
+
 // streaming answers with one piece for each that is sent on next.
 type streaming struct{ next chan string }
 

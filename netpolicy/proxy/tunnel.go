@@ -31,7 +31,7 @@ func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, p
 	go func() {
 		defer close(opened)
 		defer s.recovered("tunnel")
-		up = s.openTunnel(ctx, c, d, protocol)
+		up = s.openTunnel(ctx, first, c, d, protocol)
 	}()
 	<-opened
 	if up == nil {
@@ -46,13 +46,22 @@ func (s *Server) tunnel(ctx context.Context, c *capture, d netpolicy.Decision, p
 	defer s.hold(meter.wakes(rejudgeTunnel(first, c, up, d)), func() {
 		s.record(audit.Event{
 			Kind: audit.KindConnection, Verdict: audit.Deny, Host: c.host.String(), Port: c.port, Protocol: protocol,
-			Reason: "the policy that was loaded since no longer allows this connection",
+			Reason: loadedSince,
 		})
 		reset(up)
 		reset(c.Conn)
 	})()
 	moved := splice(c.Conn, up, s.limits.Idle, meter)
 	s.metrics.received.Add(moved - meter.sent)
+}
+
+// loadedSince is why a tunnel ends that other rules do not allow.
+const loadedSince = "the policy that was loaded since no longer allows this connection"
+
+// sameMode tells whether rules allow a connection to be carried as d says.
+func sameMode(r *Rules, c *capture, d netpolicy.Decision) bool {
+	now := r.Engine.Connection(c.host, c.port)
+	return now.Verdict == netpolicy.Allow && now.Mode == d.Mode
 }
 
 // rejudgeTunnel tells whether other rules allow the same: the host in the same
@@ -62,8 +71,7 @@ func rejudgeTunnel(first *Rules, c *capture, up net.Conn, d netpolicy.Decision) 
 	to, err := netip.ParseAddrPort(up.RemoteAddr().String())
 	direct := err == nil && first.Engine.Address(to.Addr(), to.Port()).Verdict == netpolicy.Allow
 	return func(r *Rules) bool {
-		now := r.Engine.Connection(c.host, c.port)
-		if now.Verdict != netpolicy.Allow || now.Mode != d.Mode {
+		if !sameMode(r, c, d) {
 			return false
 		}
 		return !direct || r.Engine.Address(to.Addr(), to.Port()).Verdict == netpolicy.Allow
@@ -72,10 +80,21 @@ func rejudgeTunnel(first *Rules, c *capture, up net.Conn, d netpolicy.Decision) 
 
 // openTunnel dials, records, and sends what was read ahead. It gives nil when
 // the connection is over.
-func (s *Server) openTunnel(ctx context.Context, c *capture, d netpolicy.Decision, protocol string) net.Conn {
+func (s *Server) openTunnel(ctx context.Context, first *Rules, c *capture, d netpolicy.Decision, protocol string) net.Conn {
+	// The client may have taken its time before its first bytes, and the server
+	// before it answered.
+	if !sameMode(first, c, d) {
+		s.drop(c, netpolicy.Decision{Reason: loadedSince}, protocol)
+		return nil
+	}
 	up, err := s.dialHost(ctx, c.host, c.port, schemeHTTPS)
 	if err != nil {
 		s.tunnelFailed(c, d, protocol, err)
+		return nil
+	}
+	if !rejudgeTunnel(first, c, up, d)(s.rules()) {
+		_ = up.Close()
+		s.drop(c, netpolicy.Decision{Reason: loadedSince}, protocol)
 		return nil
 	}
 	if !s.record(audit.Event{
