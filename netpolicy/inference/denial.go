@@ -53,7 +53,7 @@ func quote(s string) string {
 }
 
 // queries are the parameters that are understood, with the operations they
-// belong to. Keys are not forwarded: whoever attaches a credential does it anew.
+// belong to.
 func forwardQuery(e endpoint, query url.Values) (url.Values, *Denial) {
 	out := url.Values{}
 	for name, values := range query {
@@ -63,6 +63,9 @@ func forwardQuery(e endpoint, query url.Values) (url.Values, *Denial) {
 		value := values[0]
 		switch name {
 		case "key":
+			if e.family == Gemini {
+				out[name] = values // dropped where it must not go, see target
+			}
 		case "alt":
 			if e.family != Gemini || value != "sse" && value != "json" {
 				return nil, denied("parameter alt=%s is not known here", quote(value))

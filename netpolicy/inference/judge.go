@@ -2,6 +2,7 @@ package inference
 
 import (
 	"cmp"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -195,6 +196,10 @@ func (s *Set) target(r *route, e endpoint, f *facts, query url.Values, header ma
 			return Target{}, denied("model %s cannot stand in a path", quote(model))
 		}
 		path = strings.Replace(path, "/models/"+e.model, "/models/"+model, 1)
+	}
+	if viaInner || r.Credential != "" {
+		query = maps.Clone(query)
+		query.Del("key")
 	}
 	t := Target{
 		Route: r.Name, Pos: r.Pos, Credential: r.Credential, Host: r.host, Port: uint16(r.Port), Plain: r.Plain, Path: path, Query: query.Encode(),

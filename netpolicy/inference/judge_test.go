@@ -324,3 +324,28 @@ func FuzzJudge(f *testing.F) {
 		}
 	})
 }
+
+// A key in the query goes nowhere but to the host that the client chose.
+func TestKeyInQuery(t *testing.T) {
+	in := providers()
+	q := get("/v1beta/models")
+	q.Query = url.Values{"key": {"k"}, "pageSize": {"5"}}
+	for name, c := range map[string]struct {
+		route      int
+		credential string
+		want       string
+	}{
+		"own key":    {2, "", "key=k&pageSize=5"},
+		"credential": {2, "key", "pageSize=5"},
+		"inner name": {-1, "", "pageSize=5"},
+	} {
+		in.Routes[2].Credential = c.credential
+		call, d := compile(t, in).Judge(c.route, q)
+		if d != nil {
+			t.Fatal(d)
+		}
+		if got := call.Targets[0].Query; got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}

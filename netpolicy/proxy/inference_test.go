@@ -397,7 +397,7 @@ func TestModelFailover(t *testing.T) {
 			}
 			if over := c.status == 200 && c.name != "works"; over {
 				w.wantEvent("the failover", func(e audit.Event) bool {
-					return e.Kind == audit.KindInference && e.Route == "second" && strings.Contains(e.Reason, `"first" failed`)
+					return e.Kind == audit.KindUpstream && e.Route == "first" && strings.Contains(e.Reason, `"second" is tried`)
 				})
 			}
 			w.wantNoFault()

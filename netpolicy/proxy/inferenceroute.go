@@ -62,8 +62,8 @@ func (fl *flow) failedOver(resp *http.Response, refused *refusal) bool {
 		return false
 	}
 	fl.s.record(audit.Event{
-		Kind: audit.KindInference, Verdict: audit.Allow, Host: to.Host.String(), Port: to.Port, Model: to.Model, Route: to.Route,
-		Reason: "route " + strconv.Quote(from.Route) + " failed (" + why + "), the next one is tried",
+		Kind: audit.KindUpstream, Host: from.Host.String(), Port: from.Port, Model: from.Model, Route: from.Route,
+		Reason: "route " + strconv.Quote(from.Route) + " failed (" + why + "), " + strconv.Quote(to.Route) + " is tried",
 	})
 	return true
 }

@@ -99,6 +99,7 @@ func (s *Server) metricsText() []byte {
 	s.writeDecisions(&x)
 	s.writeTraffic(&x)
 	s.writeBudgets(&x)
+	s.writeModels(&x)
 	s.writeProcess(&x)
 	return x.Bytes()
 }
