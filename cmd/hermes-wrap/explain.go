@@ -25,7 +25,8 @@ type explanation struct {
 	Files    []sandbox.Note        `json:"files"`
 	Limits   []sandbox.Limit       `json:"limits"`
 	Network  []string              `json:"network"`
-	Env      []string              `json:"env"` // names only
+	Secrets  []string              `json:"credentials,omitempty"` // never their values
+	Env      []string              `json:"env"`                   // names only
 	Dropped  []string              `json:"dropped,omitempty"`
 	Warnings []string              `json:"warnings,omitempty"`
 }
@@ -35,7 +36,7 @@ func explanationOf(p prepared) explanation {
 		Policy: p.policy.Name, Digest: p.policy.Digest, Sources: p.policy.Sources, Command: p.plan.Argv,
 		Program: p.plan.Program, Cwd: p.plan.Cwd, Layers: layersOf(p.plan), Degraded: p.plan.Degraded,
 		Files: p.plan.Notes(), Limits: p.plan.Limits.Limits, Network: networkLines(p), Dropped: p.plan.Dropped,
-		Warnings: p.plan.Warnings,
+		Warnings: p.plan.Warnings, Secrets: credentialLines(p.policy),
 	}
 	for _, kv := range p.plan.Env {
 		name, _, _ := strings.Cut(kv, "=")
@@ -70,6 +71,12 @@ func explain(w io.Writer, p prepared, asJSON bool) error {
 	}
 	b.WriteString("\nnetwork\n")
 	for _, line := range e.Network {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	if len(e.Secrets) > 0 {
+		b.WriteString("\ncredentials\n")
+	}
+	for _, line := range e.Secrets {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	b.WriteString("\nlimits\n")
@@ -167,6 +174,7 @@ func networkLines(p prepared) (out []string) {
 		out = append(out, fmt.Sprintf("allow  %s: %s, ports %v%s (proxy; %s)", r.Name, hosts, ports, ruleText(r), r.Pos))
 	}
 	out = append(out, routeLines(p.policy.Inference.Routes)...)
+	out = append(out, wayLines(p.policy.Network)...)
 	for _, d := range p.policy.Network.Deny {
 		out = append(out, fmt.Sprintf("deny   %s (proxy; %s)", d.Host, d.Pos))
 	}
