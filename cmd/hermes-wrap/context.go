@@ -89,6 +89,7 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 	if out.plan, err = sandbox.Compile(p, out.host, argv); err != nil {
 		return out, err
 	}
+	out.plan.Env = foreseen(out.plan.Env, p)
 	return out, nil
 }
 
@@ -115,6 +116,9 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 		State:  filepath.Join(c.stateDir(), "homes", p.Name),
 		Run:    c.run,
 		Secret: slices.Concat(extra, []string{p.Audit.File.Abs, c.auditKey()}),
+	}
+	for _, f := range secretFiles(p) {
+		h.Secret = append(h.Secret, f.Abs)
 	}
 	if h.Run == "" {
 		h.Run = filepath.Join(sandbox.RuntimeBase(os.Getenv), "RUN")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -38,25 +39,25 @@ type proxyClient struct {
 const maxRefresh = 64
 
 // startProxy starts the process and hands it the policy; it returns at once.
-func startProxy(p policy.Policy, setup proxySetup, log *audit.Log) *proxyClient {
+func startProxy(p policy.Policy, values map[string]credential.Values, setup proxySetup, log *audit.Log) *proxyClient {
 	px := &proxyClient{
 		events: make(chan error, 1), refresh: make(chan string, maxRefresh), started: make(chan struct{}),
 		ready: make(chan struct{}), gone: make(chan struct{}), done: map[int]chan proxyEvent{},
 	}
 	go func() {
 		defer close(px.started)
-		px.c, px.err = openProxy(p, setup, log)
+		px.c, px.err = openProxy(p, values, setup, log)
 	}()
 	return px
 }
 
-func openProxy(p policy.Policy, setup proxySetup, log *audit.Log) (*sandbox.Channel, error) {
+func openProxy(p policy.Policy, values map[string]credential.Values, setup proxySetup, log *audit.Log) (*sandbox.Channel, error) {
 	ours, theirs, err := sandbox.NewChannelPair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	secrets, err := readSecrets(p)
+	secrets, err := readSecrets(p, values)
 	if err != nil {
 		ours.Close()
 		return nil, err

@@ -172,6 +172,7 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 	if setup.Required {
 		s.Fatal = func(err error) { _ = c.Send(proxyEvent{Fatal: shortened(err.Error())}) }
 	}
+	s.Refresh = func(name string) { _ = c.Send(proxyEvent{Refresh: name}) }
 	s.Stop = func(reason string) { _ = c.Send(proxyEvent{Stop: shortened(reason)}) }
 	return s, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -97,7 +98,11 @@ func (r *reloader) apply() (p policy.Policy, out reloaded, err error) {
 	if err != nil {
 		return p, out, err
 	}
-	secrets, err := readSecrets(p)
+	values, err := r.launch.keeper.read(context.Background(), p)
+	if err != nil {
+		return p, out, err
+	}
+	secrets, err := readSecrets(p, values)
 	if err != nil {
 		return p, out, err
 	}
@@ -193,10 +198,10 @@ func (r *reloader) refreshSecrets() {
 		select {
 		case <-r.px.gone:
 			return
-		case <-r.px.refresh:
-		}
-		if err := r.reread(); err != nil {
-			r.launch.voice.warn("a credential could not be read again, and the old one stays: " + err.Error())
+		case name := <-r.px.refresh:
+			if err := r.reread(name); err != nil {
+				r.launch.voice.warn(fmt.Sprintf("credential %q could not be read again, and the old secret stays: %v", name, err))
+			}
 		}
 		select {
 		case <-r.px.gone:
@@ -206,16 +211,29 @@ func (r *reloader) refreshSecrets() {
 	}
 }
 
-func (r *reloader) reread() error {
+// reread reads the source of one credential. The proxy learns of it only when it
+// gave another secret.
+func (r *reloader) reread(name string) error {
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	p := r.inForce().policy
-	secrets, err := readSecrets(p)
+	before, err := r.launch.keeper.read(context.Background(), p)
 	if err != nil {
 		return err
 	}
-	_, err = r.px.update(p, secrets)
-	return err
+	values, err := r.launch.keeper.read(context.Background(), p, name)
+	if err != nil || values[name] == before[name] {
+		return err
+	}
+	r.launch.log.Hide(values[name].Secret, values[name].ClientSecret)
+	secrets, err := readSecrets(p, values)
+	if err != nil {
+		return err
+	}
+	if _, err = r.px.update(p, secrets); err != nil {
+		return err
+	}
+	return r.launch.write(audit.Event{Kind: audit.KindSecret, Credential: name, Reason: "its source was read again and gave another secret"})
 }
 
 // hangup reloads for SIGHUP, whose sender gets no answer: what went wrong is

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -19,13 +20,15 @@ import (
 type proxySecrets struct {
 	// Files is the content of files that the policy names, by their path.
 	Files map[string][]byte `json:"files,omitempty"`
+	// Credentials are the secrets that requests get, and what stands for them.
+	Credentials map[string]credential.Values `json:"credentials,omitempty"`
 	// House names the house's proxy.
 	House houseSettings `json:"house,omitzero"`
 }
 
-// readSecrets reads them for a policy.
-func readSecrets(p policy.Policy) (proxySecrets, error) {
-	s := proxySecrets{Files: map[string][]byte{}}
+// readSecrets reads them for a policy, whose credentials were read already.
+func readSecrets(p policy.Policy, values map[string]credential.Values) (proxySecrets, error) {
+	s := proxySecrets{Files: map[string][]byte{}, Credentials: values}
 	for _, f := range p.Network.CA {
 		b, err := os.ReadFile(f.Abs)
 		if err != nil {
@@ -47,6 +50,9 @@ func proxyRules(p policy.Policy, s proxySecrets) (r proxy.Rules, err error) {
 		return r, err
 	}
 	if r.Inference, err = inference.Compile(p.Inference); err != nil {
+		return r, err
+	}
+	if r.Credentials, err = credential.New(p.Credentials, s.Credentials); err != nil {
 		return r, err
 	}
 	r.Upstream, err = upstreamOf(p.Network.Upstream, s)

@@ -47,6 +47,7 @@ type launch struct {
 	// proxyKey is for the proxy's chain in the record.
 	proxyKey audit.ChainKey
 	prep     prepared
+	keeper   *keeper
 	began    time.Time
 	dieOf    unix.Signal // the terminal's signal that ended the command
 
@@ -74,7 +75,7 @@ func (l *launch) run(argv []string) (int, error) {
 	if sandbox.Inside() {
 		return 0, &sandbox.StepError{Step: sandbox.StepPreflight, Err: errInside, Hint: "run the command itself: it is confined already, and nothing started here can get more"}
 	}
-	l.who = who
+	l.who, l.keeper = who, newKeeper(who.environ)
 	base := sandbox.RuntimeBase(os.Getenv)
 	sandbox.SweepRunDirs(base)
 	if l.dir, err = sandbox.NewRunDir(base); err != nil {
@@ -111,7 +112,11 @@ func (l *launch) start() (int, error) {
 		return 0, err
 	}
 	token := explicitToken(l.prep.plan)
-	px := startProxy(p, proxySetup{
+	values, err := l.takeSecrets()
+	if err != nil {
+		return 0, err
+	}
+	px := startProxy(p, values, proxySetup{
 		Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
 		Token: token, AuditKey: l.proxyKey,
 	}, l.log)
@@ -129,6 +134,7 @@ func (l *launch) start() (int, error) {
 	}
 	defer ctl.close()
 	go reloads.refreshSecrets()
+	go reloads.watchSecrets()
 	stop := make(chan error, 1)
 	go relayStops(stop, px.events, time.Duration(p.Limits.Time))
 	res, err := sandbox.Run(context.Background(), sandbox.Options{

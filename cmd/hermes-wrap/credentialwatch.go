@@ -1,0 +1,82 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// lookEvery is how often the files that hold secrets are looked at.
+const lookEvery = time.Second
+
+// secretWatch notices that secrets are due to be read again: files that changed,
+// and sources with an interval.
+type secretWatch struct {
+	files map[string]fs.FileInfo // by path
+	read  map[string]time.Time   // by credential
+}
+
+// watchSecrets has secrets read again when they are due, until the proxy ends.
+func (r *reloader) watchSecrets() {
+	w := secretWatch{files: map[string]fs.FileInfo{}, read: map[string]time.Time{}}
+	w.due(r.inForce().policy, time.Now())
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.px.gone:
+			return
+		case now := <-tick.C:
+			for _, name := range w.due(r.inForce().policy, now) {
+				select {
+				case r.px.refresh <- name:
+				default: // too many wait already
+				}
+			}
+		}
+	}
+}
+
+// due names the credentials that are due. What is seen for the first time counts
+// as read.
+func (w *secretWatch) due(p policy.Policy, now time.Time) (names []string) {
+	for name, c := range p.Credentials {
+		changed := w.changed(c.Source.File.Abs)
+		if c.OAuth != nil && c.OAuth.ClientSecret != nil {
+			changed = w.changed(c.OAuth.ClientSecret.File.Abs) || changed
+		}
+		last, known := w.read[name]
+		switch {
+		case !known:
+			w.read[name] = now
+		case changed, c.Refresh > 0 && now.Sub(last) >= time.Duration(c.Refresh):
+			w.read[name] = now
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// changed tells whether a file is another one than when it was last looked at.
+// One that is gone is waited for.
+func (w *secretWatch) changed(path string) bool {
+	if path == "" {
+		return false
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	last, known := w.files[path]
+	w.files[path] = st
+	return known && !sameFile(last, st)
+}
+
+func sameFile(a, b fs.FileInfo) bool {
+	x, okX := a.Sys().(*syscall.Stat_t)
+	y, okY := b.Sys().(*syscall.Stat_t)
+	return okX && okY && os.SameFile(a, b) && x.Size == y.Size && x.Mtim == y.Mtim && x.Ctim == y.Ctim
+}
