@@ -200,7 +200,7 @@ func TestJSONRPC(t *testing.T) {
 	c := claim(t, post(t, "rpc.test/rpc"), policy.Rule{
 		Name: "rpc", Host: "rpc.test", Protocol: policy.ProtocolJSONRPC, Paths: []string{"/rpc"},
 		Allow: []policy.Match{{Calls: []string{"eth_get*", "eth_call"}}, {Calls: []string{"eth_send"}, Args: map[string]string{"/0/to": "0xabc"}}},
-		Deny:  []policy.Match{{Calls: []string{"eth_getProof"}}},
+		Deny:  []policy.Match{{Calls: []string{"eth_getProof"}}, {Calls: []string{"eth_call"}, Args: map[string]string{"/to": "0xbad"}}, {Calls: []string{"eth_call"}, Args: map[string]string{"/1": "latest"}}},
 	})
 	for _, tt := range []struct {
 		method, args string
@@ -208,6 +208,12 @@ func TestJSONRPC(t *testing.T) {
 	}{
 		{"eth_getBalance", "", Allow},
 		{"eth_getProof", "", Deny},
+		{"eth_call", `{"to":"0xabc"}`, Allow},
+		{"eth_call", `{"to":"0xBAD"}`, Deny},
+		{"eth_call", `["0xbad"]`, Deny},
+		{"eth_call", `["0xabc","early"]`, Allow},
+		{"eth_call", `["0xabc","latest"]`, Deny},
+		{"eth_call", `{"to":"0xabc","block":"latest"}`, Deny},
 		{"eth_GETPROOF", "", Deny},
 		{"Eth_call", "", Deny},
 		{"eth_send", `[{"to":"0xabc"}]`, Allow},

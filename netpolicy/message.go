@@ -178,11 +178,23 @@ func fitAll(places []place, v strictjson.Value) bool {
 func touchAll(places []place, v strictjson.Value) bool {
 	for i := range places {
 		at, err := v.Lookup(places[i].pointer)
+		if err == nil && at.Kind() == strictjson.Invalid && places[i].isOtherwise(v) {
+			at = v
+		}
 		if err == nil && !places[i].touches(at) {
 			return false
 		}
 	}
 	return true
+}
+
+// isOtherwise tells whether arguments are by position where the place is by
+// name, or the other way round (JSON-RPC takes both): nobody can tell which of
+// them is meant, so that each of them is.
+func (p *place) isOtherwise(v strictjson.Value) bool {
+	step, _, _ := strings.Cut(p.pointer[1:], "/")
+	_, err := strconv.ParseUint(step, 10, 31)
+	return v.Kind() == strictjson.Array && err != nil || v.Kind() == strictjson.Object && err == nil
 }
 
 func (p *place) fits(v strictjson.Value) bool {
