@@ -120,6 +120,9 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 	for _, f := range secretFiles(p) {
 		h.Secret = append(h.Secret, f.Abs)
 	}
+	if s := p.Metrics.Socket.Abs; s != "" {
+		h.Secret = append(h.Secret, s)
+	}
 	if h.Run == "" {
 		h.Run = filepath.Join(sandbox.RuntimeBase(os.Getenv), "RUN")
 	}

@@ -23,6 +23,8 @@ type proxyClient struct {
 	ready   chan struct{} // closed when the doors are served
 	gone    chan struct{} // closed when the proxy ended
 	c       *sandbox.Channel
+	pid     int      // of the proxy, once it said hello
+	metrics *os.File // a listener for metrics; nil: none
 	err     error
 	once    sync.Once
 	ca      []byte
@@ -102,7 +104,7 @@ func (p *proxyClient) hello() ([]byte, error) {
 		} else if h.Error != "" {
 			p.err = errors.New(h.Error)
 		}
-		p.ca = h.CA
+		p.ca, p.pid = h.CA, h.Pid
 		p.opened.Store(p.err == nil)
 	})
 	return p.ca, p.err
@@ -112,8 +114,14 @@ func (p *proxyClient) hello() ([]byte, error) {
 func (p *proxyClient) doors(listeners, resolvers []*os.File) error {
 	all := append(append([]*os.File{}, listeners...), resolvers...)
 	_, err := p.hello()
+	o := proxyDoors{Listeners: len(listeners)}
+	if err == nil && p.metrics != nil {
+		var statm *os.File
+		statm, err = os.Open(fmt.Sprintf("/proc/%d/statm", p.pid))
+		o.Metrics, all = true, append(all, p.metrics, statm)
+	}
 	if err == nil {
-		err = p.c.Send(proxyDoors{Listeners: len(listeners)}, all...)
+		err = p.c.Send(o, all...)
 	}
 	for _, f := range all {
 		f.Close()

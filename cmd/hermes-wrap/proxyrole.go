@@ -45,11 +45,14 @@ type (
 	// proxyHello answers it; CA is public.
 	proxyHello struct {
 		CA    []byte `json:"ca"`
+		Pid   int    `json:"pid"`
 		Error string `json:"error"`
 	}
-	// proxyDoors comes with the listeners, then the resolver sockets.
+	// proxyDoors comes with the listeners, the resolver sockets, and with Metrics
+	// the listener for metrics and /proc/PID/statm of the proxy.
 	proxyDoors struct {
-		Listeners int `json:"listeners"`
+		Listeners int  `json:"listeners"`
+		Metrics   bool `json:"metrics"`
 	}
 	// proxyOrder comes with a policy and the secrets for it, each sealed. The
 	// proxy swaps what it judges by, as a whole, and answers with Done.
@@ -112,7 +115,7 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 		return setup, errors.New("BUG: the launcher sent no policy, secrets and audit file")
 	}
 	server, err := newServer(c, setup, files)
-	hello := proxyHello{}
+	hello := proxyHello{Pid: os.Getpid()}
 	if err != nil {
 		hello.Error = err.Error()
 	} else if server.Authority != nil {
@@ -127,6 +130,10 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	var doors proxyDoors
 	if files, err = c.Receive(&doors); err != nil {
 		return setup, nil // the launch failed elsewhere, or the launcher died
+	}
+	if doors.Metrics && len(files) >= 2 {
+		serveMetrics(server, files[len(files)-2:])
+		files = files[:len(files)-2]
 	}
 	if doors.Listeners > len(files) {
 		return setup, errors.New("BUG: the launcher announced more listeners than it sent")
@@ -175,6 +182,18 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 	s.Refresh = func(name string) { _ = c.Send(proxyEvent{Refresh: name}) }
 	s.Stop = func(reason string) { _ = c.Send(proxyEvent{Stop: shortened(reason)}) }
 	return s, nil
+}
+
+// serveMetrics takes the listener and the proxy's own statm, which it could not
+// open itself. Without metrics a run goes on.
+func serveMetrics(s *proxy.Server, files []*os.File) {
+	s.Statm = files[1]
+	l, err := net.FileListener(files[0])
+	files[0].Close()
+	if err != nil {
+		return
+	}
+	go func() { _ = s.ServeMetrics(context.Background(), l) }()
 }
 
 func openForBusiness(s *proxy.Server, token string, listeners, resolvers []*os.File) error {

@@ -123,6 +123,14 @@ func (l *launch) start() (int, error) {
 	defer px.close()
 	l.proxy = px
 	go l.rotate(px)
+	metrics, err := openMetrics(p.Metrics.Socket.Abs)
+	if err != nil {
+		return 0, err
+	}
+	if metrics != nil {
+		defer metrics.close()
+		px.metrics = metrics.f
+	}
 	l.announce()
 	if err := l.record(); err != nil {
 		return 0, err
