@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
@@ -19,6 +20,9 @@ type front struct {
 	port uint16
 	tls  bool
 	h2   bool
+
+	resets atomic.Int64 // see maxResets
+	cut    func()       // ends the connection; set when it speaks HTTP/2
 
 	mu sync.Mutex
 	// refusal answers every request of a connection that is denied as a whole.
@@ -160,7 +164,7 @@ func (s *Server) terminate(ctx context.Context, c *capture, f *front) {
 		}
 	}
 	if state.NegotiatedProtocol == "h2" {
-		f.h2 = true
+		f.h2, f.cut = true, func() { reset(c.Conn) }
 		s.h2.serve(t)
 		<-c.closed
 		return

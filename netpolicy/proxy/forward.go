@@ -189,10 +189,7 @@ func (fl *flow) exchange() (*http.Response, *refusal) {
 // roundTrip sends a request and checks the answer's head.
 func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	s, f := fl.s, fl.f
-	transport := fl.rules.out.h1
-	if f.h2 {
-		transport = fl.rules.out.h2
-	}
+	transport := fl.rules.out.transport(f.h2, s.streams.Load())
 	release, err := s.slots.take(fl.out.Context(), fl.out.URL.Hostname(), fl.rules.Upstream.perHost(), s.limits.Dial)
 	if err != nil {
 		return nil, s.failed(fl, err)

@@ -1,11 +1,14 @@
 package proxy
 
 import (
+	"context"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
 )
@@ -48,9 +51,33 @@ func isGRPC(h http.Header) bool {
 	return err == nil && (kind == grpcType || strings.HasPrefix(kind, grpcType+"+"))
 }
 
+// withCallTimeout gives a call no longer than its client does, so that what it
+// takes here ends then too.
+func withCallTimeout(r *http.Request) (*http.Request, context.CancelFunc) {
+	values := r.Header["Grpc-Timeout"]
+	if len(values) != 1 || !isGRPC(r.Header) {
+		return r, func() {}
+	}
+	units := map[byte]time.Duration{
+		'H': time.Hour, 'M': time.Minute, 'S': time.Second, 'm': time.Millisecond, 'u': time.Microsecond, 'n': time.Nanosecond,
+	}
+	text := values[0]
+	if len(text) < 2 || len(text) > 9 { // at most eight digits
+		return r, func() {}
+	}
+	n, err := strconv.ParseUint(text[:len(text)-1], 10, 32)
+	unit := units[text[len(text)-1]]
+	if err != nil || unit == 0 || n > uint64(math.MaxInt64/unit) {
+		return r, func() {}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(n)*unit)
+	return r.WithContext(ctx), cancel
+}
+
 // The codes of gRPC that refusals have.
 const (
 	grpcInvalidArgument   = 3
+	grpcDeadlineExceeded  = 4
 	grpcPermissionDenied  = 7
 	grpcResourceExhausted = 8
 	grpcUnavailable       = 14
@@ -73,7 +100,12 @@ func (r *refusal) grpcCode() int {
 
 // answerGRPC refuses a call in the form that its client understands: a head that
 // is trailers too, and no body.
-func answerGRPC(w http.ResponseWriter, r *refusal) {
+func answerGRPC(ctx context.Context, w http.ResponseWriter, r *refusal) {
+	code := r.grpcCode()
+	// The server's own clock may strike a moment before ours.
+	if due, ok := ctx.Deadline(); ok && code == grpcUnavailable && time.Until(due) < 20*time.Millisecond {
+		code = grpcDeadlineExceeded
+	}
 	text := r.Reason
 	if r.Hint != "" {
 		text += "; " + r.Hint
@@ -81,7 +113,7 @@ func answerGRPC(w http.ResponseWriter, r *refusal) {
 	h := w.Header()
 	h["Content-Type"] = []string{grpcType}
 	h["Date"] = nil
-	h["Grpc-Status"] = []string{strconv.Itoa(r.grpcCode())}
+	h["Grpc-Status"] = []string{strconv.Itoa(code)}
 	h["Grpc-Message"] = []string{url.PathEscape(text + " (" + r.Error + " " + r.ID + ")")}
 	h[decisionHeader] = []string{r.decision()}
 	w.WriteHeader(http.StatusOK)

@@ -37,10 +37,14 @@ func (s *Server) newHTTP2Server() *http2Server {
 		ErrorLog:       log.New(io.Discard, "", 0), // net/http prints what clients send
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: s.limits.Streams,
-			MaxReadFrameSize:     64 << 10,
-			SendPingTimeout:      time.Minute,
-			PingTimeout:          15 * time.Second,
-			WriteByteTimeout:     s.limits.Idle,
+			MaxReadFrameSize:     16 << 10,
+			// The way from the client is short: small windows cost no speed, and what
+			// it sends and no server takes waits here.
+			MaxReceiveBufferPerStream:     64 << 10,
+			MaxReceiveBufferPerConnection: 1 << 20,
+			SendPingTimeout:               time.Minute,
+			PingTimeout:                   15 * time.Second,
+			WriteByteTimeout:              s.limits.Idle,
 		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if t, ok := c.(*tls.Conn); ok {
@@ -108,6 +112,9 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 	if !ok || f == nil {
 		panic("connection without a front")
 	}
+	defer s.countReset(f, r)
+	r, done := withCallTimeout(r)
+	defer done()
 	defer s.streams.Add(-1)
 	if s.streams.Add(1) > int64(s.limits.Requests) {
 		refused := tooMany(f.host, "requests")
@@ -128,6 +135,15 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 		s.record(refused.event(audit.KindRequest, f))
 		s.answerHTTP2(w, r, r.Body, refused)
 		return
+	}
+	if isUpload(in) {
+		defer s.uploads.Add(-1)
+		if s.uploads.Add(1) > int64(s.limits.Uploads) {
+			refused := tooMany(f.host, "uploads")
+			s.record(refused.event(audit.KindRequest, f))
+			s.answerHTTP2(w, r, http.NoBody, refused)
+			return
+		}
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -150,6 +166,30 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 	defer func() { _ = resp.Body.Close() }()
 	if err := s.respondHTTP2(w, resp, r.Method, idle); err != nil {
 		panic(http.ErrAbortHandler)
+	}
+}
+
+// isUpload tells whether net/http will take a large buffer to send the body.
+func isUpload(r *request) bool {
+	return r.body != nil && r.body != http.NoBody && (r.length < 0 || r.length > 16<<10)
+}
+
+// maxResets is how many more requests a connection may cancel than it lets be
+// answered. Starting a request costs the proxy more than the client (CVE-2023-39325).
+const maxResets = 500
+
+// countReset ends a connection whose requests are cancelled again and again.
+func (s *Server) countReset(f *front, r *http.Request) {
+	if r.Context().Err() == nil {
+		if f.resets.Add(-1) < 0 {
+			f.resets.Store(0)
+		}
+		return
+	}
+	if f.resets.Add(1) == maxResets && f.cut != nil {
+		refused := tooMany(f.host, "cancelled requests")
+		s.record(refused.event(audit.KindConnection, f))
+		f.cut()
 	}
 }
 
@@ -199,7 +239,7 @@ func readHTTP2(r *http.Request) (*request, error) {
 // every further stream is judged alone.
 func (s *Server) answerHTTP2(w http.ResponseWriter, req *http.Request, rest io.Reader, r *refusal) {
 	if isGRPC(req.Header) {
-		answerGRPC(w, r)
+		answerGRPC(req.Context(), w, r)
 		return
 	}
 	b := r.body()

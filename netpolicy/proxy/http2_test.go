@@ -22,28 +22,39 @@ type h2conn struct {
 	dec    *hpack.Decoder
 	next   uint32
 	goAway bool // the server said that it wants no further requests
+	data   [16 << 10]byte
 }
 
 func (w *world) openH2(t *testing.T, host string) *h2conn {
 	t.Helper()
-	c, err := net.Dial("tcp", w.door(host, 443))
+	h, err := w.dialH2(t, w.door(host, 443), host)
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = h.conn.Close() })
+	return h
+}
+
+// dialH2 connects to the real address of a listener and begins HTTP/2.
+func (w *world) dialH2(t *testing.T, door, host string) (*h2conn, error) {
+	c, err := net.Dial("tcp", door)
+	if err != nil {
+		return nil, err
+	}
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	tc := tls.Client(c, &tls.Config{ServerName: host, RootCAs: poolOf(t, w.srv.Authority), NextProtos: []string{"h2"}})
-	t.Cleanup(func() { _ = tc.Close() })
-	if err := tc.Handshake(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.WriteString(tc, http2.ClientPreface); err != nil {
-		t.Fatal(err)
-	}
 	h := &h2conn{t: t, conn: tc, framer: http2.NewFramer(tc, tc), dec: hpack.NewDecoder(4096, nil), next: 1}
-	if err := h.framer.WriteSettings(); err != nil {
-		t.Fatal(err)
+	err = tc.Handshake()
+	if err == nil {
+		_, err = io.WriteString(tc, http2.ClientPreface)
 	}
-	return h
+	if err == nil {
+		err = h.framer.WriteSettings()
+	}
+	if err != nil {
+		_ = c.Close()
+	}
+	return h, err
 }
 
 // ask sends a request without a body and gives its status, "reset" when the

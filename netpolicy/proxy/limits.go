@@ -39,6 +39,9 @@ type Limits struct {
 	// Requests is the number of HTTP/2 requests at a time, all connections
 	// together (512): each may hold more than 1 MiB. One more is answered with 503.
 	Requests int
+	// Uploads is the number of those at a time that send more than 16 KiB, or do not
+	// say how much (128). Each takes up to 512 KiB, as its server pleases.
+	Uploads int
 	// Waiting is how many bytes of WebSocket messages may wait to be judged, all
 	// sockets together (64 MiB). The socket that needs one more is closed (1013).
 	Waiting int64
@@ -74,6 +77,7 @@ func (l Limits) withDefaults() Limits {
 		Headers:      cmp.Or(l.Headers, 200),
 		Streams:      cmp.Or(l.Streams, 250),
 		Requests:     cmp.Or(l.Requests, 512),
+		Uploads:      cmp.Or(l.Uploads, 128),
 		Waiting:      cmp.Or(l.Waiting, 64<<20),
 		MessageBytes: cmp.Or(l.MessageBytes, 16<<20),
 		MessagesHeld: cmp.Or(l.MessagesHeld, 256<<20),

@@ -11,7 +11,10 @@ import (
 // rules. Requests of other rules never get one of them. Once other rules are in
 // force and its last request is over, all of its connections are closed.
 type outlet struct {
-	h1, h2  *http.Transport // by what the client speaks
+	h1, h2 *http.Transport // by what the client speaks
+	// narrow is h2 for requests beyond the first wideRequests: what a server sent
+	// and the client does not fetch waits in the proxy, for each of them.
+	narrow  *http.Transport
 	metrics *metrics
 	flows   atomic.Int64
 	retired atomic.Bool
@@ -22,8 +25,27 @@ type outlet struct {
 
 func (s *Server) newOutlet() *outlet {
 	o := &outlet{metrics: &s.metrics, conns: map[*outletConn]struct{}{}}
-	o.h1, o.h2 = s.newTransport(false, o), s.newTransport(true, o)
+	o.h1, o.h2, o.narrow = s.newTransport(0, o), s.newTransport(wideWindow, o), s.newTransport(narrowWindow, o)
 	return o
+}
+
+// How much of an answer in HTTP/2 may wait for its client. The wide window is what
+// one download over a long way needs.
+const (
+	wideWindow   = 1 << 20
+	narrowWindow = 64 << 10
+	wideRequests = 64
+)
+
+// transport is the way out for a request of a client that speaks HTTP/2, or not.
+func (o *outlet) transport(h2 bool, requests int64) *http.Transport {
+	switch {
+	case !h2:
+		return o.h1
+	case requests > wideRequests:
+		return o.narrow
+	}
+	return o.h2
 }
 
 // enter is called before a request uses the outlet, leave when it is over.
@@ -41,6 +63,7 @@ func (o *outlet) retire() {
 	o.retired.Store(true)
 	o.h1.CloseIdleConnections()
 	o.h2.CloseIdleConnections()
+	o.narrow.CloseIdleConnections()
 	if o.flows.Load() == 0 {
 		o.close()
 	}

@@ -82,6 +82,7 @@ type Server struct {
 	own     ownDoors
 	open    atomic.Int64 // connections
 	streams atomic.Int64 // HTTP/2 requests
+	uploads atomic.Int64 // those with a long body
 	wg      sync.WaitGroup
 
 	once      sync.Once

@@ -72,7 +72,11 @@ const (
 // engine, follows nothing, adds nothing and knows no proxy. It speaks HTTP/2
 // only where the client does: the server then sees what it would have seen,
 // and HTTP/1 requests do not queue up behind one connection.
-func (s *Server) newTransport(h2 bool, o *outlet) *http.Transport {
+//
+// A window of 0 means no HTTP/2; otherwise it is what may wait for a client that
+// does not fetch its answer, for each request.
+func (s *Server) newTransport(window int, o *outlet) *http.Transport {
+	h2 := window > 0
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(h2)
@@ -101,10 +105,9 @@ func (s *Server) newTransport(h2 bool, o *outlet) *http.Transport {
 		IdleConnTimeout:        50 * time.Second, // below what servers use (60, 75)
 		MaxResponseHeaderBytes: 256 << 10,
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: 30 * time.Second,
-			PingTimeout:     15 * time.Second,
-			// What a client does not fetch waits here, for each request.
-			MaxReceiveBufferPerStream: 1 << 20,
+			SendPingTimeout:           30 * time.Second,
+			PingTimeout:               15 * time.Second,
+			MaxReceiveBufferPerStream: window,
 		},
 	}
 }
