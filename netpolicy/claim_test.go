@@ -3,6 +3,7 @@ package netpolicy
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/strictjson"
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -110,6 +111,9 @@ func TestMCPCalls(t *testing.T) {
 		{"denied with backslashes", "tools/call", "run", `{"file":"\\etc\\passwd"}`, Deny, "denies"},
 		{"denied in another case", "tools/call", "run", `{"file":"/ETC/passwd"}`, Deny, "denies"},
 		{"denied with escapes", "tools/call", "run", `{"file":"/%65tc/passwd"}`, Deny, "denies"},
+		{"denied with a broken escape", "tools/call", "run", `{"file":"/%65tc/100%"}`, Deny, "denies"},
+		{"denied up to a NUL", "tools/call", "run", `{"file":"/etc/passwd\u0000/../../home"}`, Deny, "denies"},
+		{"denied with a space at the end", "tools/call", "run", `{"file":"/etc /passwd"}`, Deny, "denies"},
 		{"denied with two layers of escapes", "tools/call", "run", `{"file":"/%2565tc/passwd"}`, Deny, "denies"},
 		{"denied with invisible characters", "tools/call", "run", `{"file":"/e\u200btc/passwd"}`, Deny, "denies"},
 		{"denied relative to the root", "tools/call", "run", `{"file":"../../etc/passwd"}`, Deny, "denies"},
@@ -450,6 +454,22 @@ func TestWebSocket(t *testing.T) {
 	all := e.Request(upgrade("all.test/")).Claim
 	if !chat.ReadsMessages() || all.ReadsMessages() {
 		t.Errorf("ReadsMessages: got %v and %v, want true and false", chat.ReadsMessages(), all.ReadsMessages())
+	}
+}
+
+// The spellings that a denial sees take no more than a moment, however long the
+// text is that the agent sends.
+func TestLongTextIsJudgedAtOnce(t *testing.T) {
+	g := mustText("**/a/**/b*b/**/c")
+	for name, part := range map[string]string{"slashes": "/", "escapes": "%2561/", "letters": "bB", "segments": "a/b/"} {
+		text := strings.Repeat(part, (1<<20)/len(part))
+		start := time.Now()
+		if g.fits(text) || g.touches(text) {
+			t.Errorf("%s: got a match, want none", name)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s: took %v", name, took)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package netpolicy
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -140,21 +139,38 @@ func isPlain(s string) bool {
 // readings gives what programs make of a text that they take for a path.
 func readings(s string) [][]string {
 	var out [][]string
-	texts := []string{s, strings.Map(visible, s)}
+	texts := []string{s}
+	if seen := strings.Map(visible, s); seen != s {
+		texts = append(texts, seen)
+	}
 	if before, _, ok := strings.Cut(s, "\x00"); ok {
 		texts = append(texts, before)
 	}
 	for _, text := range texts {
 		for range 3 {
 			out = append(out, resolved(fold(text)))
-			decoded, err := url.PathUnescape(text)
-			if err != nil || decoded == text {
+			decoded := decodeLoose(text)
+			if decoded == text {
 				break
 			}
 			text = decoded
 		}
 	}
 	return out
+}
+
+// decodeLoose decodes the escapes that are whole and keeps the rest.
+func decodeLoose(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return s
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); {
+		c, width := decodeAt(s, i)
+		b = append(b, c)
+		i += width
+	}
+	return string(b)
 }
 
 // visible drops what is not seen.
@@ -189,6 +205,12 @@ func resolved(s string) []string {
 // the long s included.
 func fold(s string) string {
 	return strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf { // the capital is the least of each
+			if r >= 'a' && r <= 'z' {
+				r -= 'a' - 'A'
+			}
+			return r
+		}
 		least := r
 		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
 			least = min(least, f)
