@@ -94,7 +94,7 @@ func (c *Claim) Call(call Call) Decision {
 		func(m *message) bool { return m.touchesCall(&call) },
 		func(m *message) bool { return m.fitsCall(&call) },
 		c.Protocol == policy.ProtocolMCP && c.isSession(call.Method),
-		func() (what, hint string) { return callText(&call), callHint(c.Protocol, &call) },
+		func() (what, hint string) { return c.callTexts(&call) },
 	)
 }
 

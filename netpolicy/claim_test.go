@@ -68,12 +68,12 @@ func TestMCPCalls(t *testing.T) {
 	}{
 		{"tool", "tools/call", "search", `{"q":"x"}`, Allow, `rule "tools" allows it`},
 		{"tool by pattern", "tools/call", "list_users", "", Allow, ""},
-		{"other tool", "tools/call", "delete", "", Deny, `rule "tools" does not allow tool "delete"`},
+		{"other tool", "tools/call", "delete", "", Deny, `rule "tools" does not allow this call of tool "delete"`},
 		{"tool in another case", "tools/call", "Search", "", Deny, ""},
 		{"tool with a space", "tools/call", "search ", "", Deny, ""},
 		{"wildcard and a slash", "tools/call", "list_a/b", "", Deny, ""},
 		{"wildcard and a control byte", "tools/call", "list_a\x00", "", Deny, ""},
-		{"denied tool", "tools/call", "list_secrets", "", Deny, `rule "tools" denies tool "list_secrets"`},
+		{"denied tool", "tools/call", "list_secrets", "", Deny, `rule "tools" denies this call of tool "list_secrets"`},
 		{"denied tool in another case", "tools/call", "list_SECRETS", "", Deny, "denies"},
 		{"denied tool with long s", "tools/call", "list_ſecrets", "", Deny, "denies"},
 		{"no tool", "tools/call", "", "", Deny, "names no tool"},
@@ -454,6 +454,37 @@ func TestWebSocket(t *testing.T) {
 	all := e.Request(upgrade("all.test/")).Claim
 	if !chat.ReadsMessages() || all.ReadsMessages() {
 		t.Errorf("ReadsMessages: got %v and %v, want true and false", chat.ReadsMessages(), all.ReadsMessages())
+	}
+}
+
+// A denial names one thing to do, and none that would allow more than it must.
+func TestMessageHints(t *testing.T) {
+	socket := request(t, "GET", "all.test/live")
+	socket.WebSocket = true
+	mcp := claim(t, post(t, "all.test/"), policy.Rule{Name: "r", Host: "all.test", Protocol: policy.ProtocolMCP, Allow: []policy.Match{
+		{Tools: []string{"read"}, Args: map[string]string{"/path": "src/**"}},
+	}, Deny: []policy.Match{{Tools: []string{"evil"}}}})
+	git := claim(t, post(t, "all.test/acme/site/git-receive-pack"), policy.Rule{Name: "r", Host: "all.test", Protocol: policy.ProtocolGit, Allow: []policy.Match{{Refs: []string{"refs/heads/a"}}}})
+	ql := claim(t, post(t, "all.test/graphql"), policy.Rule{Name: "r", Host: "all.test", Protocol: policy.ProtocolGraphQL, Allow: []policy.Match{{Fields: []string{"a"}}}})
+	for _, tt := range []struct {
+		name   string
+		d      Decision
+		reason string
+		hint   string
+	}{
+		{"tool", mcp.Call(Call{Method: "tools/call", Tool: "search"}), `rule "r" does not allow this call of tool "search"`, `add under allow of rule "r": {tools: ["search"]}`},
+		{"strange tool", mcp.Call(Call{Method: "tools/call", Tool: "a*"}), `tool "a*"`, ""},
+		{"argument", mcp.Call(Call{Method: "tools/call", Tool: "read"}), `this call of tool "read" (/path must fit "src/**")`, ""},
+		{"call", mcp.Call(Call{Method: "resources/list"}), `does not allow call "resources/list"`, `add under allow of rule "r": {calls: ["resources/list"]}`},
+		{"denied", mcp.Call(Call{Method: "tools/call", Tool: "evil"}), `rule "r" denies this call`, ""},
+		{"ref", git.Git(GitRequest{Op: "push", Repo: "acme/site", Refs: []string{"refs/heads/b"}}), "push of acme/site to refs/heads/b", `add under allow of rule "r": {op: push, repos: ["acme/site"], refs: ["refs/heads/b"]}`},
+		{"field", ql.Operation(Operation{"query", "", []string{"b"}}), "query of b", `add under allow of rule "r": {operations: [query], fields: ["b"]}`},
+		{"upgrade", mustCompile(t, policy.Network{}).Request(socket), "no rule allows an upgrade", `add under network.rules: {name: NAME, host: all.test, protocol: websocket, paths: ["/live"]}`},
+	} {
+		check(t, tt.d, Deny, tt.reason)
+		if tt.d.Hint != tt.hint {
+			t.Errorf("%s: got hint %s, want %s", tt.name, tt.d.Hint, tt.hint)
+		}
 	}
 }
 

@@ -111,9 +111,30 @@ func (c *Claim) headText(r *Request) string {
 	}
 }
 
+// callTexts also says which arguments would do, where the call alone is allowed:
+// a clause without them would allow more than the rule means to.
+func (c *Claim) callTexts(call *Call) (what, hint string) {
+	bare := Call{Method: call.Method, Tool: call.Tool}
+	for _, r := range c.allowing {
+		for _, m := range r.allowMessages {
+			if m.args == nil {
+				continue
+			}
+			var wanted []string
+			for _, p := range m.args {
+				wanted = append(wanted, fmt.Sprintf("%s must fit %q", p.pointer, p.glob.text))
+			}
+			if m.args = nil; m.fitsCall(&bare) {
+				return callText(call) + " (" + strings.Join(wanted, ", ") + ")", ""
+			}
+		}
+	}
+	return callText(call), callHint(c.Protocol, call)
+}
+
 func callText(call *Call) string {
 	if call.Tool != "" {
-		return fmt.Sprintf("tool %q with these arguments", clip(call.Tool))
+		return fmt.Sprintf("this call of tool %q", clip(call.Tool))
 	}
 	return fmt.Sprintf("call %q", clip(call.Method))
 }
