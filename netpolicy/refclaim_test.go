@@ -24,7 +24,6 @@ type attempt struct {
 	arg     string // the value at "/p"; "" for none
 	text    bool
 	size    int64
-	op      string
 	refs    []string
 	kind    string
 	fields  []string
@@ -105,8 +104,8 @@ func refForm(p policy.Protocol, a attempt) bool {
 	}
 }
 
-// refClause compares one clause; same is refFits in "allow" and refTouches in
-// "deny".
+// refClause compares one clause. What same says tells "allow" (refFits) from
+// "deny" (refTouches).
 func refClause(p policy.Protocol, m policy.Match, a attempt, same func(pattern, s string) bool) bool {
 	denies := same("a", "A")
 	one := func(patterns []string, s string) bool {
