@@ -92,6 +92,7 @@ func (fl *flow) gitPush(r netpolicy.GitRequest) *refusal {
 	if fl.due != nil {
 		fl.due(time.Time{})
 	}
+	fl.msg.pushed = reportFor(commands)
 	if err != nil {
 		return fl.badPush(err)
 	}
@@ -99,7 +100,6 @@ func (fl *flow) gitPush(r netpolicy.GitRequest) *refusal {
 	for _, c := range commands {
 		r.Refs = append(r.Refs, c.ref)
 	}
-	fl.msg.pushed = reportFor(commands)
 	fl.operation("push " + r.Repo + " " + strings.Join(r.Refs, " "))
 	if refused := fl.judgeGit(r); refused != nil {
 		return refused

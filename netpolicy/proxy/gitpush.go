@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"io"
 	"strings"
 )
@@ -33,8 +34,10 @@ type pushCommand struct {
 
 // readPushCommands reads the commands of a push up to and with the flush packet,
 // and gives them with their bytes (gitprotocol-pack(5)). Only the spelling that
-// git writes is taken, so that another reader finds the same.
+// git writes is taken, so that another reader finds the same. With an error about
+// what they ask for, the commands are there all the same.
 func readPushCommands(in *bufio.Reader) (commands []pushCommand, raw []byte, err error) {
+	var more error
 	for {
 		line, packet, err := readPacket(in)
 		if err != nil {
@@ -44,7 +47,7 @@ func readPushCommands(in *bufio.Reader) (commands []pushCommand, raw []byte, err
 			return nil, nil, errPushSize
 		}
 		if line == nil {
-			return commands, raw, nil
+			return commands, raw, more
 		}
 		text, capabilities, hasNUL := strings.Cut(strings.TrimSuffix(string(line), "\n"), "\x00")
 		if id, ok := strings.CutPrefix(text, "shallow "); ok {
@@ -61,9 +64,7 @@ func readPushCommands(in *bufio.Reader) (commands []pushCommand, raw []byte, err
 			return nil, nil, errPushMalformed // the first one has capabilities, and no other
 		}
 		c.capabilities = capabilities
-		if err := checkCapabilities(capabilities); err != nil {
-			return nil, nil, err
-		}
+		more = cmp.Or(more, checkCapabilities(capabilities))
 		commands = append(commands, c)
 	}
 }

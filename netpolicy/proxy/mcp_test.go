@@ -236,8 +236,6 @@ func TestMCPStream(t *testing.T) {
 				{"data: " + notice + "\n\n", "data: " + notice + "\n\n"},
 				{"event: message\r\ndata:" + notice + "\r\n\r\n", "event: message\ndata: " + notice + "\n\n"},
 				{"data: {\"jsonrpc\":\"2.0\",\ndata: \"method\":\"notifications/x\"}\n\n", "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}\n\n"},
-				{"data: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"sampling/createMessage\"}\n\n: next\n", ": next\n"},
-				{"id: 9\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"elicitation/create\"}\n\n", "id: 9\ndata: \n\n"},
 				{"data: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"roots/list\"}\n\n", "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"roots/list\"}\n\n"},
 				{"data: " + answered(1, listing) + "\n\n", "data: " + answered(1, shown) + "\n\n"},
 			} {
@@ -252,11 +250,28 @@ func TestMCPStream(t *testing.T) {
 			if err == nil || len(rest) > 0 {
 				t.Errorf("after a malformed event: got %q %v, want nothing and an error", rest, err)
 			}
-			w.wantEvent("question of the server", func(e audit.Event) bool {
-				return e.Verdict == audit.Deny && e.Operation == "from server: sampling/createMessage"
-			})
 		})
 	}
+}
+
+// A question that no rule allows does not reach the client. The call that it was
+// asked for fails; where no call waits, the stream goes on.
+func TestMCPQuestion(t *testing.T) {
+	w, s, c := messageWorld(t, mcpRule())
+	s.answer = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "id: 9\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"sampling/createMessage\"}\n\n: next\n")
+	}
+	_, got := send(t, c, "POST", "/mcp", callTool(3, "search", `{}`))
+	if !strings.HasPrefix(got, `data: {"jsonrpc":"2.0","id":3,"error":{"code":`) || !strings.HasSuffix(got, "}\n\n") || strings.Contains(got, "next") {
+		t.Errorf("call: got %q, want an error for id 3 and the end", got)
+	}
+	if _, got := send(t, c, "GET", "/mcp", ""); got != "id: 9\ndata: \n\n: next\n" {
+		t.Errorf("stream: got %q, want the question left out", got)
+	}
+	w.wantEvent("question of the server", func(e audit.Event) bool {
+		return e.Verdict == audit.Deny && e.Operation == "from server: sampling/createMessage"
+	})
 }
 
 // An event that is too large becomes an error for the call that waits; where

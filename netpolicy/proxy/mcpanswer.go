@@ -18,6 +18,8 @@ type mcpAnswer struct {
 	claim *netpolicy.Claim
 	// waiting are the requests of the client that were not answered yet, by id.
 	waiting map[string]rpcMessage
+	// denied is the refusal of the last question to the client that was kept back.
+	denied *refusal
 }
 
 // reply looks at the head of the answer and has its messages judged.
@@ -130,7 +132,7 @@ func (a *mcpAnswer) judge(m rpcMessage) (strictjson.Value, error) {
 		return m.value, nil
 	case rpcRequest:
 		if d := a.asks(m.method, m.params); d.Verdict != netpolicy.Allow {
-			a.record(d, "from server: "+m.method)
+			a.denied = a.record(d, "from server: "+m.method)
 			return strictjson.Value{}, nil
 		}
 		return m.value, nil
@@ -243,11 +245,14 @@ func oneMember(name string, v strictjson.Value) strictjson.Value {
 	return strictjson.ObjectOf(strictjson.Member{Name: name, Value: v})
 }
 
-// tooLarge gives the answer in place of one that is too large: an error for
-// each request that waits.
+// tooLarge gives the answer in place of one that is too large.
 func (a *mcpAnswer) tooLarge() []byte {
-	refused := a.record(netpolicy.Decision{Reason: "the server's answer is larger than the " +
-		strconv.FormatInt(a.claim.MaxResponse(), 10) + " bytes that the rule allows (max_response)"}, "answer")
+	return a.failure(a.record(netpolicy.Decision{Reason: "the server's answer is larger than the " +
+		strconv.FormatInt(a.claim.MaxResponse(), 10) + " bytes that the rule allows (max_response)"}, "answer"))
+}
+
+// failure is an error for each request that waits.
+func (a *mcpAnswer) failure(refused *refusal) []byte {
 	var all []strictjson.Value
 	for _, m := range a.waiting {
 		all = append(all, rpcFailure(m.id, refused))

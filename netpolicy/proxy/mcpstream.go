@@ -71,12 +71,24 @@ func (s *eventStream) take(b []byte) error {
 	return err
 }
 
+// errQuestion ends a stream whose server waits for an answer that it will not
+// get: the client would wait with it.
+var errQuestion = errors.New("MCP: the server asks what no rule allows")
+
 // fail ends the stream so that the client sees that it is not whole. Where one
-// request waits for an answer that is too large, it gets an error instead.
+// request waits for an answer that is too large, or that the server makes depend
+// on a question, it gets an error instead.
 func (s *eventStream) fail(err error) {
 	fl := s.a.fl
-	if errors.Is(err, errMessageSize) && len(s.a.waiting) == 1 {
-		s.write(serverEvent{data: s.a.tooLarge()})
+	var answer []byte
+	switch one := len(s.a.waiting) == 1; {
+	case one && errors.Is(err, errMessageSize):
+		answer = s.a.tooLarge()
+	case one && errors.Is(err, errQuestion):
+		answer = s.a.failure(s.a.denied)
+	}
+	if answer != nil {
+		s.write(serverEvent{data: answer})
 		s.err = io.EOF
 		return
 	}
@@ -105,9 +117,13 @@ func (s *eventStream) event(e serverEvent) error {
 		}
 		e.data = []byte(path)
 	default:
+		s.a.denied = nil
 		shown, err := s.a.text(e.data)
 		if err != nil {
 			return err
+		}
+		if s.a.denied != nil && len(s.a.waiting) == 1 {
+			return errQuestion
 		}
 		if e.data = shown; shown == nil {
 			e.name = ""

@@ -10,8 +10,8 @@ import (
 
 // messages is what a flow knows of the messages in its request.
 type messages struct {
-	held     int64 // bytes that the flow keeps in memory
-	accepted bool  // one was allowed
+	held     int64            // bytes that the flow keeps in memory
+	accepted bool             // one was allowed
 	callID   strictjson.Value // of the one call; invalid for a batch
 	batch    bool
 	pushed   *report // of a push whose commands were read
