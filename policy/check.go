@@ -57,7 +57,7 @@ var allForms = sync.OnceValue(func() map[string]form {
 		"keyring":      {pattern: `^[^/]+/[^/]+$`, example: `"SERVICE/USER"`},
 		"publish":      {pattern: `^(.+:)?[0-9]+:[0-9]+$`, check: checkPublish, example: `"[ADDR:]HOST:PORT", e.g. "127.0.0.1:8080:80"`},
 		"host-port":    {pattern: `^.+:[0-9]+$`, check: checkHostPort, example: "host:port"},
-		"url":          {pattern: `^[A-Z]+ https?://`, check: checkURL, example: `a method and an absolute URL: "GET https://example.org/"`},
+		"url":          {pattern: `^[A-Z]+ (https?|wss?)://`, check: checkURL, example: `a method and an absolute URL: "GET https://example.org/"`},
 		"no-glob":      {},
 	}
 	for name, f := range all {

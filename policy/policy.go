@@ -265,7 +265,7 @@ type Probe struct {
 	Write   string `yaml:"write" json:"write,omitzero"`                    // a path
 	Exec    string `yaml:"exec" json:"exec,omitzero"`                      // a path
 	Connect string `yaml:"connect" json:"connect,omitzero" is:"host-port"` // host:port
-	URL     string `yaml:"url" json:"url,omitzero" is:"url"`               // "GET https://host/path"
+	URL     string `yaml:"url" json:"url,omitzero" is:"url"`               // "GET https://host/path"; ws and wss for WebSocket
 	Env     string `yaml:"env" json:"env,omitzero" is:"env-name"`          // a variable name
 	Syscall string `yaml:"syscall" json:"syscall,omitzero" is:"syscall"`   // a system call name
 }
