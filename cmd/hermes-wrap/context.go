@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/profiles"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
@@ -97,7 +99,8 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 // list in which one is missing.
 func compileNetwork(p policy.Policy) (*netpolicy.Engine, error) {
 	e, err := netpolicy.Compile(p.Network, p.Inference.Routes...)
-	if err != nil {
+	_, modelsErr := inference.Compile(p.Inference)
+	if err = bothProblems(err, modelsErr); err != nil {
 		return nil, err
 	}
 	pos, ok := p.Where["network.rules"]
@@ -105,6 +108,20 @@ func compileNetwork(p policy.Policy) (*netpolicy.Engine, error) {
 		pos = p.Where["network"]
 	}
 	return e.WithPos(pos), nil
+}
+
+// bothProblems puts the mistakes of two sections together.
+func bothProblems(a, b error) error {
+	var first, second policy.Problems
+	switch {
+	case b == nil:
+		return a
+	case errors.As(a, &first) && errors.As(b, &second):
+		return append(first, second...)
+	case a == nil:
+		return b
+	}
+	return a
 }
 
 // host looks at the machine, as far as a plan needs it.
