@@ -264,7 +264,7 @@ func (c *rule) fits(fits func(*message) bool, free bool) bool {
 // tool may be called.
 func (c *Claim) isSession(method string) bool {
 	switch method {
-	case "initialize", "ping", "logging/setLevel", "completion/complete":
+	case "initialize", "server/discover", "ping", "logging/setLevel", "completion/complete", "subscriptions/listen":
 		return true
 	case "tools/list":
 		return slices.ContainsFunc(c.allowing, func(r *rule) bool {

@@ -151,8 +151,9 @@ type Match struct {
 	// Calls lists what may be called: JSON-RPC methods ("tools/list"; mcp,
 	// jsonrpc) or gRPC methods ("pkg.Service/Method"; grpc). What an mcp session
 	// itself needs is allowed beside any clause of "allow" and unless denied:
-	// initialize, ping, logging/setLevel, completion/complete, notifications/**,
-	// and tools/list where some tool may be called.
+	// initialize, server/discover, ping, logging/setLevel, completion/complete,
+	// notifications/**, subscriptions/listen, and tools/list where some tool may
+	// be called.
 	Calls []string `yaml:"calls" json:"calls,omitzero" is:"pattern" nonempty:"true"`
 	// Tools lists names of tools (mcp). It means calls: [tools/call], and in
 	// "allow" also which tools a list may show.
