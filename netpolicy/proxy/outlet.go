@@ -23,9 +23,12 @@ type outlet struct {
 	conns map[*outletConn]struct{}
 }
 
-func (s *Server) newOutlet() *outlet {
+func (s *Server) newOutlet(perHost int) *outlet {
 	o := &outlet{metrics: &s.metrics, conns: map[*outletConn]struct{}{}}
 	o.h1, o.h2, o.narrow = s.newTransport(0, o), s.newTransport(wideWindow, o), s.newTransport(narrowWindow, o)
+	for _, t := range []*http.Transport{o.h1, o.h2, o.narrow} {
+		t.MaxIdleConnsPerHost, t.MaxIdleConns = perHost, max(perHost, t.MaxIdleConns)
+	}
 	return o
 }
 

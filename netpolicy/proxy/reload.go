@@ -24,7 +24,7 @@ func (s *Server) Reload(r Rules) (closed int) {
 // what was dialled by leave of the old ones carries no request of the new ones.
 func (s *Server) install(r Rules) *Rules {
 	rules := r.complete()
-	rules.out = s.newOutlet()
+	rules.out = s.newOutlet(rules.Upstream.perHost())
 	s.Audit.Hide(rules.Credentials.Texts()...)
 	return rules
 }

@@ -101,7 +101,6 @@ func (s *Server) newTransport(window int, o *outlet) *http.Transport {
 		},
 		DisableCompression:     true,
 		MaxIdleConns:           512,
-		MaxIdleConnsPerHost:    defaultPerHost,
 		IdleConnTimeout:        50 * time.Second, // below what servers use (60, 75)
 		MaxResponseHeaderBytes: 256 << 10,
 		HTTP2: &http.HTTP2Config{
