@@ -19,6 +19,11 @@
 // segments, and a repeated parameter of which one value matches. It does not
 // guess at servers that fold letter case or drop trailing dots and spaces.
 //
+// A rule with a protocol inside HTTP claims the requests that look like it to
+// the most lenient server, and only rules of that protocol then allow them:
+// first the head, then each message, by the [Claim] of the decision. Patterns
+// over text are strict in "allow" and loose in "deny", see policy.Match.
+//
 // The order of judging is: [Engine.Connection] for the host and port,
 // [Engine.Request] for each request of an inspected connection, and
 // [Engine.Address] for each address that the name resolved to. All three must

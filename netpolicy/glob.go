@@ -3,6 +3,7 @@ package netpolicy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -17,13 +18,19 @@ type glob []int16
 // match compares with s, which is percent-encoded in canonical form when
 // escaped is true. It takes time proportional to the product of the lengths
 // at worst.
-func (g glob) match(s string, escaped bool) bool {
+func (g glob) match(s string, escaped bool) bool { return g.compare(s, escaped, false) }
+
+// compare takes capitals of s for small letters if folds is true.
+func (g glob) compare(s string, escaped, folds bool) bool {
 	p, i := 0, 0
 	star, mark := -1, 0
 	for i < len(s) {
 		c, width := s[i], 1
 		if escaped {
 			c, width = decodeAt(s, i)
+		}
+		if folds && c >= 'A' && c <= 'Z' {
+			c |= 0x20
 		}
 		switch {
 		case p < len(g) && g[p] == anyRun:
@@ -62,8 +69,9 @@ func newGlob(s string) glob {
 
 // segment is one segment of a path pattern: "**", or a glob.
 type segment struct {
-	deep bool
-	glob glob
+	deep  bool
+	folds bool // glob is in small letters and matches capitals too
+	glob  glob
 }
 
 // match compares with one segment of a canonical path. "*" alone stands for a
@@ -72,7 +80,7 @@ func (s segment) match(wire string) bool {
 	if wire == "" {
 		return len(s.glob) == 0
 	}
-	return s.glob.match(wire, true)
+	return s.glob.compare(wire, true, s.folds)
 }
 
 // pathGlob is a path pattern.
@@ -165,6 +173,20 @@ func (g pathGlob) loose() pathGlob {
 	for _, s := range g {
 		if s.deep || len(s.glob) > 0 {
 			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// folded gives the pattern that does not tell capitals from small letters.
+func (g pathGlob) folded() pathGlob {
+	out := slices.Clone(g)
+	for i := range out {
+		out[i].folds, out[i].glob = true, slices.Clone(out[i].glob)
+		for j, c := range out[i].glob {
+			if c >= 'A' && c <= 'Z' {
+				out[i].glob[j] = c | 0x20
+			}
 		}
 	}
 	return out

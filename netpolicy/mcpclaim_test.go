@@ -139,6 +139,7 @@ func TestMCPHead(t *testing.T) {
 		{"DELETE", request(t, "DELETE", "mcp.test/mcp"), Allow, true, ""},
 		{"PUT", request(t, "PUT", "mcp.test/mcp"), Deny, false, "method PUT is not that of mcp"},
 		{"with a slash", post(t, "mcp.test/mcp/"), Deny, false, `claimed by rule "mcp"`},
+		{"in capitals", post(t, "mcp.test/MCP"), Deny, false, `claimed by rule "mcp"`},
 		{"with a parameter", post(t, "mcp.test/mcp;x"), Deny, false, `claimed by rule "mcp"`},
 		{"elsewhere", post(t, "mcp.test/other"), Allow, false, `rule "web" allows it`},
 		{"denied by an http rule", bad, Deny, false, `rule "web" denies`},

@@ -83,6 +83,7 @@ func refClaims(r policy.Rule, a attempt) bool {
 	return !a.socket && (r.Paths == nil || refAnyPath(r.Paths, a.path, true))
 }
 
+// refAnyPath compares loosely to claim and to deny, strictly to allow.
 func refAnyPath(patterns []string, path string, loose bool) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		return refPath(refSplit(p), refSplit(path)) || loose && refPath(refFilled(refSplit(p), false), refFilled(refSplit(path), true))

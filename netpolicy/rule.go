@@ -33,7 +33,7 @@ type rule struct {
 	protocol      policy.Protocol // "" for http and tcp
 	paths         []pathGlob      // where it is spoken; none: everywhere
 	pathTexts     []string
-	loosePaths    []pathGlob
+	loosePaths    []pathGlob // without regard to letter case
 	allowMessages []message
 	denyMessages  []message
 	maxResponse   int64
@@ -99,7 +99,7 @@ func (c *rule) parseProtocol(r policy.Rule, report func(string, error)) {
 			continue
 		}
 		c.paths, c.pathTexts = append(c.paths, g), append(c.pathTexts, text)
-		c.loosePaths = append(c.loosePaths, g.loose())
+		c.loosePaths = append(c.loosePaths, g.loose().folded())
 	}
 	for _, list := range []struct {
 		name string
