@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hermes-wrap/hermes-wrap/test/harness"
 	"github.com/hermes-wrap/hermes-wrap/test/npm"
 	"github.com/hermes-wrap/hermes-wrap/test/wraptest"
 )
@@ -50,13 +49,7 @@ func TestMCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Write(t, filepath.Join(work, "client.mjs"), string(script))
-	program := filepath.Join(work, "client")
-	build := exec.Command("go", "build", "-o", program, "./mcpclient")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	harness.Require(t, os.Chmod(program, 0o755) == nil, "a client that the account can run")
+	program := mcpClient(t, work)
 	policy := w.PolicyFile(t, "mcp", mcpPolicy(port, packages))
 	for name, argv := range map[string][]string{
 		"node": {"node", filepath.Join(work, "client.mjs"), filepath.Join(modules, "sdk")},
@@ -89,6 +82,21 @@ func TestMCP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// mcpClient builds the client of the Go SDK.
+func mcpClient(t *testing.T, dir string) string {
+	t.Helper()
+	program := filepath.Join(dir, "client")
+	build := exec.Command("go", "build", "-o", program, "./mcpclient")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	if err := os.Chmod(program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return program
 }
 
 // mcpLines are the lines that a client printed, by their first word.

@@ -1,5 +1,6 @@
 // Command mcpclient is a client of the official Go SDK. Its argument is the
-// server's address; it prints one line for each thing that it does.
+// server's address, one ending in /sse for the older transport; it prints one
+// line for each thing that it does.
 package main
 
 import (
@@ -28,7 +29,11 @@ func run(ctx context.Context, url string) error {
 			return &mcp.CreateMessageResult{Role: "assistant", Model: "none", Content: &mcp.TextContent{Text: "sampled"}}, nil
 		},
 	})
-	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: url}, nil)
+	var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: url}
+	if strings.HasSuffix(url, "/sse") {
+		transport = &mcp.SSEClientTransport{Endpoint: url}
+	}
+	session, err := client.Connect(ctx, transport, nil)
 	if err != nil {
 		return err
 	}
