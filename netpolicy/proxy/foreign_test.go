@@ -31,19 +31,22 @@ func TestSOCKS(t *testing.T) {
 		t.Fatalf("control: got %q, want 200", statusLine(control))
 	}
 	lookups, dials := w.seen()
-	for where, send := range map[string]func(text string) string{
-		"spoken to":         func(text string) string { return exchangeRaw(t, door, text) },
-		"captured, http":    func(text string) string { return w.raw("api.example.org", 80, "", text) },
-		"captured, any tcp": func(text string) string { return w.raw("api.example.org", 443, "", text) },
-	} {
-		for what, text := range greetings {
-			t.Run(where+", "+what, func(t *testing.T) {
-				if got := send(text); strings.HasPrefix(got, "\x05") || strings.HasPrefix(got, "\x00") {
-					t.Errorf("got %q, want no answer of SOCKS", got)
-				}
-			})
+	t.Run("refused", func(t *testing.T) {
+		for where, send := range map[string]func(text string) string{
+			"spoken to":         func(text string) string { return exchangeRaw(t, door, text) },
+			"captured, http":    func(text string) string { return w.raw("api.example.org", 80, "", text) },
+			"captured, any tcp": func(text string) string { return w.raw("api.example.org", 443, "", text) },
+		} {
+			for what, text := range greetings {
+				t.Run(where+", "+what, func(t *testing.T) {
+					t.Parallel()
+					if got := send(text); strings.HasPrefix(got, "\x05") || strings.HasPrefix(got, "\x00") {
+						t.Errorf("got %q, want no answer of SOCKS", got)
+					}
+				})
+			}
 		}
-	}
+	})
 	if l, d := w.seen(); len(l) != len(lookups) || len(d) != len(dials) {
 		t.Errorf("outside: got %v %v, want nothing beyond the control's", l, d)
 	}
