@@ -66,6 +66,7 @@ type run struct {
 	box      box
 	term     *Terminal
 	pub      *publisher
+	canary   net.Listener // what the self-test must not reach; closed after it
 	messages chan message
 	built    chan struct{} // closed once signals can be passed in
 	began    time.Time
@@ -85,17 +86,17 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if r.Trace == nil {
 		r.Trace = func(Step, time.Duration) {}
 	}
-	canary, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
+	var err error
+	if r.canary, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
 		return Result{}, stepErr(StepPreflight, fmt.Errorf("listen for the self-test: %w", err))
 	}
-	defer canary.Close()
+	defer r.canary.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.owner = hasTerminal()
 	// Caught before the command can run, since it may run before create returns.
 	ForwardSignals(ctx, r.forward)
-	if err := r.create(canary.Addr().(*net.TCPAddr).Port); err != nil {
+	if err := r.create(r.canary.Addr().(*net.TCPAddr).Port); err != nil {
 		return Result{}, err
 	}
 	close(r.built)

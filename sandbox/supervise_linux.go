@@ -79,6 +79,7 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 	case opTTY:
 		return false, res, r.openTerminal(m)
 	case opStarted:
+		_ = r.canary.Close()
 		r.Trace(StepExec, time.Since(r.began))
 		if r.Started != nil {
 			r.Started(r.box.pid())
