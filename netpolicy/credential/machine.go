@@ -82,7 +82,8 @@ func (m *machine) trie() [][]int32 {
 				m.ends, m.depth, m.hold = append(m.ends, -1), append(m.depth, int32(i+1)), append(m.hold, 0)
 			}
 			at = edges[at][c]
-			if i >= max(v.known, min(slack, len(v.text)/4)) {
+			// At its end it was found, and dealt with.
+			if i >= max(v.known, min(slack, len(v.text)/4)) && i+1 < len(v.text) {
 				m.hold[at] = int32(i + 1)
 			}
 		}

@@ -288,7 +288,7 @@ func (s *Server) respondHTTP2(w http.ResponseWriter, resp *http.Response, method
 		return errors.New("malformed trailer " + bad)
 	}
 	for name, values := range resp.Trailer {
-		if mayTrail(name) {
+		if mayTrail(name) && len(values) > 0 { // net/http never ends a stream with a trailer that has no value
 			header[http.TrailerPrefix+name] = values
 		}
 	}

@@ -90,7 +90,7 @@ func (fl *flow) chooseCredential() *refusal {
 func (fl *flow) searchHead() *refusal {
 	out := fl.out
 	for _, part := range []struct{ where, text string }{
-		{"the host", fl.f.host.String()}, {"the path", cmp.Or(out.URL.Opaque, out.URL.EscapedPath())}, {"the query", out.URL.RawQuery}, {"the method", out.Method},
+		{"the host", fl.f.host.String()}, {"the host", strings.ReplaceAll(fl.f.host.String(), "-", "_")}, {"the path", cmp.Or(out.URL.Opaque, out.URL.EscapedPath())}, {"the query", out.URL.RawQuery}, {"the method", out.Method},
 	} {
 		if refused := fl.searchText(part.where, part.text); refused != nil {
 			return refused
