@@ -40,6 +40,7 @@ var groups = []group{
 	{"work", measureWork},
 	{"bytes", measureBytes},
 	{"https", measureHTTPS},
+	{"peers", measurePeers},
 	{"decide", measureDecide},
 }
 

@@ -86,8 +86,8 @@ func roleOf(p process, launcher int) string {
 	return ""
 }
 
-// held is how many connections are kept open to weigh one.
-const held = 400
+// held is how many connections are kept open, one after the other.
+var held = []int{0, 256, 1000}
 
 func (s *shop) connectionRows() []row {
 	n, err := s.openNetwork()
@@ -100,38 +100,46 @@ func (s *shop) connectionRows() []row {
 		{"memory of an idle connection, bytes passed", "raw", "10 KiB"},
 		{"memory of an idle connection, inspected HTTPS", "https", "10 KiB"},
 	} {
-		kib, err := n.weighConnection(s, kind.role)
+		at, err := n.weighConnections(s, kind.role)
 		if err != nil {
 			rows = append(rows, row{What: kind.what, Budget: kind.budget, Figure: "not measured: " + err.Error()})
 			continue
 		}
-		rows = append(rows, within(kind.what, kind.budget, fmt.Sprintf("%.1f KiB in the proxy", kib), kib, 10))
+		// The first connections bring what all of them share.
+		last := len(held) - 1
+		kib := (at[last] - at[last-1]) / float64(held[last]-held[last-1])
+		figure := fmt.Sprintf("%.1f KiB in the proxy", kib)
+		for i, count := range held {
+			figure += fmt.Sprintf("%s %.1f MiB with %d", map[bool]string{true: ";", false: ","}[i == 0], at[i]/1024, count)
+		}
+		rows = append(rows, within(kind.what, kind.budget, figure, kib, 10))
 	}
 	return rows
 }
 
-// weighConnection tells what one more idle connection takes in the proxy.
-func (n *network) weighConnection(s *shop, role string) (kib float64, err error) {
+// weighConnections tells what the proxy takes with so many idle connections.
+func (n *network) weighConnections(s *shop, role string) (at []float64, err error) {
 	c, err := s.start(nil, s.inside(n.policy, append([]string{s.self, "probe", "hold", role}, n.target(role, true)...)...)...)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer c.stop()
 	if _, err := c.line(); err != nil {
-		return 0, err
+		return nil, err
 	}
 	proxy, err := proxyOf(c.cmd.Process.Pid)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	// The first connections bring what all of them share.
-	var at [2]float64
-	for i := range at {
-		if _, err := c.ask(fmt.Sprint(held)); err != nil {
-			return 0, err
+	open := 0
+	for _, count := range held {
+		if _, err := c.ask(fmt.Sprint(count - open)); err != nil {
+			return nil, err
 		}
+		open = count
 		time.Sleep(settle)
-		at[i], _ = s.memoryOf(proxy.pid)
+		kib, _ := s.memoryOf(proxy.pid)
+		at = append(at, kib)
 	}
-	return (at[1] - at[0]) / held, nil
+	return at, nil
 }

@@ -30,7 +30,7 @@ func probe(args []string) error {
 		"connect": {2, probeConnect},
 		"relay":   {1, probeRelay},
 		"hold":    {3, probeHold},
-		"https":   {3, probeHTTPS},
+		"https":   {5, probeHTTPS},
 	}
 	if len(args) == 0 {
 		return errors.New("probe: no role")

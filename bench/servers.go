@@ -65,6 +65,7 @@ name: bench-network
 extends: [builtin:strict]
 limits: {connections: 4096}
 network:
+  upstream: {connections_per_host: 4096}
   hosts:
     raw.test: [127.0.0.1]
     https.test: [127.0.0.1]
@@ -149,25 +150,46 @@ func answerRaw(c net.Conn, in io.Reader, what byte, count int64) error {
 	return err
 }
 
-// issue makes an authority and a certificate for names.
+// authority signs certificates.
+type authority struct {
+	template *x509.Certificate
+	key      *ecdsa.PrivateKey
+	der      []byte
+}
+
+func newAuthority(name string) (authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return authority{}, err
+	}
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
+	return authority{ca, key, der}, err
+}
+
+func (a authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.der})
+}
+
+// issue makes an authority and a certificate for names, and for loopback:
+// proxies are asked for the address, which they can resolve.
 func issue(names ...string) (tls.Certificate, []byte, error) {
-	caKey, err1 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca, err1 := newAuthority("benchmark")
 	key, err2 := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err := errors.Join(err1, err2); err != nil {
 		return tls.Certificate{}, nil, err
 	}
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "benchmark"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names, NotBefore: ca.NotBefore,
-		NotAfter: ca.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names, NotBefore: ca.template.NotBefore,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter:    ca.template.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	caDER, err1 := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	leafDER, err2 := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
-	if err := errors.Join(err1, err2); err != nil {
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca.template, &key.PublicKey, ca.key)
+	if err != nil {
 		return tls.Certificate{}, nil, err
 	}
-	return tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, ca.pem(), nil
 }

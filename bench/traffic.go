@@ -1,16 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"strconv"
-	"strings"
 )
 
 const (
 	trafficRounds = 3
 	trafficBytes  = 1 << 30
 	trafficConns  = 2000
-	httpsClients  = 64
 	httpsSeconds  = 3
 )
 
@@ -85,15 +83,15 @@ func measureHTTPS(s *shop) ([]row, error) {
 	} {
 		var bare, in, cpu series
 		for range trafficRounds {
-			b, _, err := n.load(s, k.mode, false)
+			b, err := n.load(s, crowd{64, k.mode}, way{})
 			if err != nil {
 				return rows, err
 			}
-			i, c, err := n.load(s, k.mode, true)
+			i, err := n.load(s, crowd{64, k.mode}, way{inside: true})
 			if err != nil {
 				return rows, err
 			}
-			bare, in, cpu = append(bare, b), append(in, i), append(cpu, c)
+			bare, in, cpu = append(bare, b.rate), append(in, i.rate), append(cpu, i.cpu)
 		}
 		ratio := in.median() / bare.median()
 		rows = append(rows, judged(k.what, fmt.Sprintf("%.2f of direct", k.limit),
@@ -107,40 +105,56 @@ func measureHTTPS(s *shop) ([]row, error) {
 	return rows, nil
 }
 
-// load gives requests a second and, inside, the proxy's CPU seconds a request.
-func (n *network) load(s *shop, mode string, inside bool) (rate, cpu float64, err error) {
-	argv := append([]string{s.self, "probe", "https", mode}, n.target("https", inside)...)
-	env := []string{"SSL_CERT_FILE=" + n.ca}
-	if inside {
+// way is how clients get to the server.
+type way struct {
+	name       string
+	inside     bool   // in a sandbox
+	via, ca    string // through a proxy, with its authority
+	intercepts bool
+}
+
+// load is what a crowd of clients got in one turn.
+type load struct {
+	rate     float64 // requests a second
+	p50, p99 float64 // seconds of a request
+	cpu      float64 // CPU seconds of our proxy for a request; 0 outside
+	failed   error
+}
+
+// load has a crowd make requests for a while.
+func (n *network) load(s *shop, who crowd, w way) (l load, err error) {
+	via, ca := cmp.Or(w.via, "-"), cmp.Or(w.ca, n.ca)
+	argv := append([]string{s.self, "probe", "https", who.mode, fmt.Sprint(who.clients), via}, n.target("https", w.inside)...)
+	env := []string{"SSL_CERT_FILE=" + ca}
+	if w.inside {
 		argv, env = s.inside(n.policy, argv...), nil
 	}
 	c, err := s.start(env, argv...)
 	if err != nil {
-		return 0, 0, err
+		return l, err
 	}
 	defer c.stop()
 	if _, err := c.line(); err != nil {
-		return 0, 0, fmt.Errorf("start the clients: %w", err)
+		return l, fmt.Errorf("start the clients: %w", err)
 	}
 	var before process
-	if inside {
+	if w.inside {
 		if before, err = proxyOf(c.cmd.Process.Pid); err != nil {
-			return 0, 0, err
+			return l, err
 		}
 	}
 	answer, err := c.ask("go")
 	if err != nil {
-		return 0, 0, fmt.Errorf("run the clients: %w", err)
+		return l, fmt.Errorf("run the clients: %w", err)
 	}
-	f := strings.Fields(answer)
-	if len(f) != 2 {
-		return 0, 0, fmt.Errorf("run the clients: %s", answer)
+	var count, seconds float64
+	if _, err := fmt.Sscan(answer, &count, &seconds, &l.p50, &l.p99); err != nil {
+		return l, fmt.Errorf("run the clients: %s", answer)
 	}
-	count, _ := strconv.ParseFloat(f[0], 64)
-	seconds, _ := strconv.ParseFloat(f[1], 64)
-	if inside {
+	if w.inside {
 		after, _ := readProcess(before.pid)
-		cpu = (after.cpu - before.cpu) / count
+		l.cpu = (after.cpu - before.cpu) / count
 	}
-	return count / seconds, cpu, nil
+	l.rate = count / seconds
+	return l, nil
 }
