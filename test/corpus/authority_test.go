@@ -1,9 +1,11 @@
 package corpus
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +76,64 @@ func TestAuthorityEndsWithTheRun(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// The key of the authority is in the proxy's memory alone, which no other
+// process of the same user may look into, let alone one inside (corpus D78).
+func TestAuthorityKeyIsOutOfReach(t *testing.T) {
+	s := newScene(t)
+	policy := s.PolicyFile(t, "inspecting", "version: 1\nextends: [builtin:strict]\nnetwork: {rules: [{name: one, host: allowed.test, access: read-only}]}\n")
+	cmd := s.Wrap(s.dir, policy, "sh", "-c", "echo started; read line; exec ./attacker reach $line")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close(); _ = cmd.Wait() }()
+	read := bufio.NewReader(out)
+	if line, err := read.ReadString('\n'); line != "started\n" {
+		t.Fatalf("got %q, %v, want the command to start", line, err)
+	}
+	proxy := 0
+	for _, pid := range family(t, cmd.Process.Pid) {
+		if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.HasPrefix(string(name), "hermes-wrap: proxy") {
+			proxy = pid
+		}
+	}
+	if proxy == 0 {
+		t.Fatal("control: got no proxy among the launcher's children, want one")
+	}
+	sleeper := s.Bare(s.dir, "sleep", "100")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
+	attempts := []string{
+		fmt.Sprintf("another=open,/proc/%d/mem", sleeper.Process.Pid), fmt.Sprintf("memory=open,/proc/%d/mem", proxy),
+		fmt.Sprintf("environment=open,/proc/%d/environ", proxy), fmt.Sprintf("descriptors=open,/proc/%d/fd", proxy),
+	}
+	if s.Uid == 0 {
+		t.Log("the machine's root may look into every process")
+	} else {
+		outside := outcomes(t, s.Bare(s.dir, append([]string{"./attacker", "reach"}, attempts...)...))
+		for _, name := range []string{"memory", "environment", "descriptors"} {
+			if outside["another"] != "ok" || outside[name] == "ok" {
+				t.Errorf("outside: %s of the proxy: got %q, of another process %q, want the latter alone to be ok", name, outside[name], outside["another"])
+			}
+		}
+	}
+	fmt.Fprintln(in, strings.Join(attempts[1:], " "))
+	for range attempts[1:] {
+		if line, err := read.ReadString('\n'); err != nil || strings.HasSuffix(line, " ok\n") {
+			t.Errorf("inside: got %q (%v), want it refused", line, err)
+		}
+	}
 }
 
 func certificates(t *testing.T, text []byte) map[[32]byte]*x509.Certificate {

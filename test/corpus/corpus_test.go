@@ -121,7 +121,7 @@ var covered = map[string][]string{
 	"D75": {"netpolicy/proxy.TestOldTLS"},
 	"D76": {"netpolicy/proxy.TestUpstreamCertificate", "test/peers.TestEnvironmentDoesNotChangeVerification"},
 	"D77": {"netpolicy/proxy.TestClientCertificates", "netpolicy/proxy.TestPassKeepsTLSEndToEnd"},
-	"D78": {"test/agents.TestInside", "test/view.TestPosture"},
+	"D78": {"test/corpus.TestAuthorityKeyIsOutOfReach"},
 	"D79": {"test/corpus.TestAuthorityEndsWithTheRun"},
 	// What is inside of bodies.
 	"D82": {"netpolicy/proxy.TestMessageBodies", "netpolicy/proxy.TestMCPCalls"},

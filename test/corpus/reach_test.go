@@ -44,6 +44,12 @@ func try(kind, arg string) error {
 		return throughRelay(arg)
 	case "sockets":
 		return findSockets(strings.Split(arg, ":"))
+	case "open":
+		f, err := os.Open(arg)
+		if err == nil {
+			_ = f.Close()
+		}
+		return err
 	case "listen":
 		return listenUntilEnd(arg)
 	}
