@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -122,7 +123,8 @@ func (fl *flow) gitPush(r netpolicy.GitRequest) *refusal {
 }
 
 func (fl *flow) badPush(err error) *refusal {
-	if p, ok := err.(pushError); ok { //nolint:errorlint // never wrapped
+	var p pushError
+	if errors.As(err, &p) {
 		return forbidden(fl.f.host, "git: "+string(p))
 	}
 	return fl.unread(err)

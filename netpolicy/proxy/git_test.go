@@ -65,6 +65,7 @@ func TestGitPush(t *testing.T) {
 		{"not below refs", push(update("HEAD")+caps) + "PACKdata", false},
 		{"certificate", push("push-cert"+caps, "certificate version 0.1\n") + "PACKdata", false},
 		{"push options", push(update(agent)+caps+" push-options") + push("ci.skip") + "PACKdata", false},
+		{"unknown capability", push(update(agent)+caps+" x-merge") + "PACKdata", false},
 		{"second capabilities", push(update(agent)+caps, update("refs/heads/agent/y")+"\x00push-options"), false},
 		{"no capabilities", push(update(agent)) + "PACKdata", false},
 		{"shallow in the middle", push(update(agent)+caps, "shallow "+oldID) + "PACKdata", false},

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -112,7 +113,14 @@ func parsePushCommand(text string) (pushCommand, error) {
 	return pushCommand{ref: ref}, nil
 }
 
-// checkCapabilities refuses what would make the push do more than its commands.
+// gitCapabilities are the capabilities that change nothing about what a push does
+// (gitprotocol-capabilities(5)).
+var gitCapabilities = []string{
+	"report-status", "report-status-v2", "delete-refs", "side-band", "side-band-64k", "quiet", "atomic", "ofs-delta",
+	"object-format", "agent", "session-id",
+}
+
+// checkCapabilities refuses what could make the push do more than its commands.
 func checkCapabilities(list string) error {
 	for _, c := range strings.Fields(list) {
 		name, _, _ := strings.Cut(c, "=")
@@ -121,6 +129,9 @@ func checkCapabilities(list string) error {
 			return pushError("push options (git push -o) cannot be judged")
 		case "push-cert":
 			return pushError("signed pushes (push certificates) cannot be judged")
+		}
+		if !slices.Contains(gitCapabilities, name) {
+			return pushError("the push asks for a capability that nobody here knows")
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 type rpcKind uint8
 
 const (
-	rpcNone rpcKind = iota
+	_ rpcKind = iota
 	rpcRequest
 	rpcNotification
 	rpcResponse
@@ -118,12 +118,15 @@ func parseRPCResponse(m rpcMessage) (rpcMessage, error) {
 
 func has(v strictjson.Value, name string) bool { return v.Get(name).Kind() != strictjson.Invalid }
 
+// maxRPCID bounds an id: it is repeated in refusals.
+const maxRPCID = 1 << 10
+
 // checkRPCID allows what every reader takes for the same id.
 func checkRPCID(id strictjson.Value) error {
-	if _, whole := id.Int(); whole || id.Kind() == strictjson.String {
+	if _, whole := id.Int(); whole || id.Kind() == strictjson.String && len(id.Text()) <= maxRPCID {
 		return nil
 	}
-	return errors.New(`JSON-RPC: "id" is neither a string nor a whole number`)
+	return errors.New(`JSON-RPC: "id" is neither a short string nor a whole number`)
 }
 
 // isRPCMethod allows visible ASCII, and no slash that some servers drop.
@@ -205,13 +208,17 @@ func (fl *flow) withoutParameters(protocol string, names []string) *refusal {
 	return nil
 }
 
-// describe names what messages are for: methods, and tools by name.
+// describe names what messages are for: methods, and of MCP what is called by
+// name. Other params may be secrets.
 func describe(messages []rpcMessage) string {
 	var all []string
 	for _, m := range messages {
 		text := "response"
 		if m.kind != rpcResponse {
-			text = strings.TrimSpace(m.method + " " + m.params.Get("name").Text())
+			text = m.method
+		}
+		if m.method == mcpCallTool || m.method == mcpGetPrompt {
+			text = strings.TrimSpace(text + " " + m.params.Get("name").Text())
 		}
 		all = append(all, text)
 		if len(all) == 10 {

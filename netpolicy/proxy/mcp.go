@@ -18,6 +18,7 @@ const (
 	mcpGetPrompt    = "prompts/get"
 	mcpReadResource = "resources/read"
 	mcpPing         = "ping"
+	mcpElicit       = "elicitation/create"
 )
 
 // mcpMethods are the methods whose other spellings are refused: a server that
@@ -25,7 +26,7 @@ const (
 var mcpMethods = []string{
 	"initialize", mcpPing, mcpCallTool, mcpListTools, mcpGetPrompt, "prompts/list", mcpReadResource, "resources/list",
 	"resources/templates/list", "resources/subscribe", "resources/unsubscribe", "completion/complete", "logging/setLevel",
-	"sampling/createMessage", "elicitation/create", "roots/list", "server/discover", "subscriptions/listen",
+	"sampling/createMessage", mcpElicit, "roots/list", "server/discover", "subscriptions/listen",
 	"tasks/get", "tasks/list", "tasks/result", "tasks/cancel", "tasks/update",
 }
 

@@ -161,6 +161,7 @@ func TestMCPAnswers(t *testing.T) {
 	}
 	for name, answer := range map[string]string{
 		"question":  answered(1, `{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage","params":{}}}}`),
+		"errand":    `{"jsonrpc":"2.0","id":1,"error":{"code":-32042,"message":"m","data":{"elicitations":[{"mode":"url","url":"https://evil.example.org"}]}}}`,
 		"too large": answered(1, `{"content":"`+strings.Repeat("x", 3000)+`"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,7 +175,7 @@ func TestMCPAnswers(t *testing.T) {
 				Result any
 				Error  struct{ Code int }
 			}
-			if err := json.Unmarshal([]byte(got), &m); err != nil || resp.StatusCode != 200 || m.ID != 1 || m.Result != nil || m.Error.Code != rpcDenied {
+			if err := json.Unmarshal([]byte(got), &m); err != nil || resp.StatusCode != 200 || m.ID != 1 || m.Result != nil || m.Error.Code != rpcDenied || strings.Contains(got, "evil") {
 				t.Errorf("got %d %s, want an error for id 1", resp.StatusCode, got)
 			}
 		})

@@ -139,15 +139,42 @@ func (a *mcpAnswer) judge(m rpcMessage) (strictjson.Value, error) {
 	}
 	delete(a.waiting, string(m.id.Append(nil)))
 	result := m.value.Get("result")
+	d, method := a.questions(result)
 	if result.Kind() == strictjson.Invalid {
-		return m.value, nil
+		d, method = a.errands(m.value.Get("error"))
 	}
-	if d, method := a.questions(result); d.Verdict != netpolicy.Allow {
+	if d.Verdict != netpolicy.Allow {
 		refused := a.record(d, "from server: "+method)
 		return rpcFailure(m.id, refused), nil
 	}
+	if result.Kind() == strictjson.Invalid {
+		return m.value, nil
+	}
 	shown, err := a.filter(result)
 	return m.value.With("result", shown), err
+}
+
+// errands judges what an error sends the user to do first: visiting addresses is
+// elicitation in other words.
+func (a *mcpAnswer) errands(failed strictjson.Value) (netpolicy.Decision, string) {
+	allowed := netpolicy.Decision{Verdict: netpolicy.Allow}
+	data := failed.Get("data")
+	if failed.Exact("data") != nil || data.Exact("elicitations") != nil {
+		return netpolicy.Decision{Reason: "the server asks something that cannot be read"}, mcpElicit
+	}
+	list := data.Get("elicitations")
+	if list.Kind() == strictjson.Invalid {
+		return allowed, ""
+	}
+	for _, errand := range list.Items() {
+		if d := a.asks(mcpElicit, errand); d.Verdict != netpolicy.Allow {
+			return d, mcpElicit
+		}
+	}
+	if list.Kind() != strictjson.Array {
+		return netpolicy.Decision{Reason: "the server asks something that cannot be read"}, mcpElicit
+	}
+	return allowed, ""
 }
 
 // asks judges a question of the server to the client. Pings are answered by

@@ -325,6 +325,7 @@ func TestJSONRPC(t *testing.T) {
 		{"id as object", `{"jsonrpc":"2.0","id":{},"method":"eth_call"}`, 400},
 		{"id null", `{"jsonrpc":"2.0","id":null,"method":"eth_call"}`, 400},
 		{"id as fraction", `{"jsonrpc":"2.0","id":1.5,"method":"eth_call"}`, 400},
+		{"long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", 2000) + `","method":"eth_call"}`, 400},
 		{"params as string", `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":"x"}`, 400},
 		{"other member", `{"jsonrpc":"2.0","id":1,"method":"eth_call","auth":"x"}`, 400},
 		{"not an object", `"eth_call"`, 400},

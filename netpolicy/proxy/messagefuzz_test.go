@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ func FuzzEventSplitter(f *testing.F) {
 		if fmt.Sprint(whole) != fmt.Sprint(pieces) || fmt.Sprint(errWhole) != fmt.Sprint(errPieces) {
 			t.Errorf("got %q %v, want %q %v", pieces, errPieces, whole, errWhole)
 		}
-		if errWhole != nil && errWhole != error(errEventField) {
+		if errWhole != nil && !errors.Is(errWhole, errEventField) {
 			t.Errorf("got %v", errWhole)
 		}
 	})

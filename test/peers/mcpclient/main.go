@@ -25,7 +25,9 @@ func main() {
 
 func run(ctx context.Context, url string) error {
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		//nolint:staticcheck // going out of use, and still what servers ask
 		CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
+			//nolint:staticcheck // see above
 			return &mcp.CreateMessageResult{Role: "assistant", Model: "none", Content: &mcp.TextContent{Text: "sampled"}}, nil
 		},
 	})
