@@ -1,0 +1,217 @@
+// Command search looks for a secret, and for the private key that belongs to a
+// certificate, in everything that it can read: every file below a directory
+// that was changed since a moment, and the environment, arguments and memory of
+// every other process. It prints one line for each find, and a last one with
+// what it looked at.
+//
+// The secret is given as hexadecimal digits of its bytes XOR 0x5a, so that the
+// arguments of this program are no find.
+package main
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// window is how much is looked at at a time; pieces overlap by the length of
+// the longest find.
+const (
+	window  = 4 << 20
+	overlap = 4 << 10
+	// longestKey is how long a P-256 key can be in PEM.
+	longestKey = 1 << 10
+)
+
+type search struct {
+	secret []byte
+	public *ecdsa.PublicKey // of the authority; nil: none
+	since  int64            // seconds; what is older cannot hold what was made later
+	files  int
+	maps   int
+}
+
+func main() {
+	if len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: search HEX SINCE DIRECTORY [CERTIFICATES]")
+		os.Exit(2)
+	}
+	secret, err := hex.DecodeString(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "search:", err)
+		os.Exit(2)
+	}
+	for i := range secret {
+		secret[i] ^= 0x5a
+	}
+	s := &search{secret: secret}
+	if s.since, err = strconv.ParseInt(os.Args[2], 10, 64); err != nil {
+		fmt.Fprintln(os.Stderr, "search:", err)
+		os.Exit(2)
+	}
+	if len(os.Args) > 4 {
+		s.public = authority(os.Args[4])
+	}
+	s.walk(os.Args[3])
+	s.processes()
+	fmt.Printf("searched %d files and %d mappings\n", s.files, s.maps)
+}
+
+// authority gives the key of the run's authority, which is the last certificate
+// of the bundle that hermes-wrap made.
+func authority(bundle string) *ecdsa.PublicKey {
+	rest, err := os.ReadFile(bundle)
+	if err != nil {
+		return nil
+	}
+	var key *ecdsa.PublicKey
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return key
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil || !strings.HasPrefix(c.Subject.CommonName, "hermes-wrap run") {
+			continue
+		}
+		key, _ = c.PublicKey.(*ecdsa.PublicKey)
+	}
+}
+
+func (s *search) walk(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil // closed to us, as it is to everybody inside
+		case d.IsDir() && (path == "/proc" || path == "/sys" || path == "/dev"):
+			return filepath.SkipDir
+		case d.Type().IsRegular():
+			var st syscall.Stat_t
+			if syscall.Lstat(path, &st) != nil || st.Ctim.Sec >= s.since {
+				s.file(path)
+			}
+		}
+		return nil
+	})
+}
+
+func (s *search) file(path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	s.files++
+	s.stream(f, path)
+}
+
+// stream looks at everything that a reader gives.
+func (s *search) stream(r io.Reader, where string) {
+	buf := make([]byte, 0, window+overlap)
+	for {
+		n, err := io.ReadFull(r, buf[len(buf):min(len(buf)+window, cap(buf))])
+		buf = buf[:len(buf)+n]
+		s.look(buf, where)
+		if err != nil {
+			return
+		}
+		keep := min(len(buf), overlap)
+		copy(buf, buf[len(buf)-keep:])
+		buf = buf[:keep]
+	}
+}
+
+func (s *search) look(b []byte, where string) {
+	if bytes.Contains(b, s.secret) {
+		fmt.Println("found the secret in", where)
+	}
+	if s.public == nil {
+		return
+	}
+	for rest := b; ; {
+		i := bytes.Index(rest, []byte("-----BEGIN "))
+		if i < 0 {
+			break
+		}
+		rest = rest[i:]
+		if block, _ := pem.Decode(rest[:min(len(rest), longestKey)]); block != nil && s.isAuthority(block.Bytes) {
+			fmt.Println("found the authority's key in", where)
+		}
+		rest = rest[len("-----BEGIN "):]
+	}
+	// SEC 1 and, around it, PKCS #8 begin a P-256 key with these bytes.
+	for rest := b; ; {
+		i := bytes.Index(rest, []byte{0x02, 0x01, 0x01, 0x04, 0x20})
+		if i < 2 || len(rest) < i+37 {
+			break
+		}
+		if end := i - 2 + 2 + int(rest[i-1]); end <= len(rest) && s.isAuthority(rest[i-2:end]) {
+			fmt.Println("found the authority's key in", where)
+		}
+		rest = rest[i+5:]
+	}
+}
+
+func (s *search) isAuthority(der []byte) bool {
+	key, err := x509.ParseECPrivateKey(der)
+	if err != nil {
+		any, err := x509.ParsePKCS8PrivateKey(der)
+		if err != nil {
+			return false
+		}
+		key, _ = any.(*ecdsa.PrivateKey)
+	}
+	return key != nil && key.PublicKey.Equal(s.public)
+}
+
+// processes looks at every other process.
+func (s *search) processes() {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		if filepath.Base(dir) == strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		for _, name := range []string{"environ", "cmdline"} {
+			if b, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				s.look(b, filepath.Join(dir, name))
+			}
+		}
+		s.memory(dir)
+	}
+}
+
+func (s *search) memory(dir string) {
+	maps, err := os.ReadFile(filepath.Join(dir, "maps"))
+	if err != nil {
+		return
+	}
+	mem, err := os.Open(filepath.Join(dir, "mem"))
+	if err != nil {
+		return
+	}
+	defer mem.Close()
+	for _, line := range strings.Split(string(maps), "\n") {
+		span, rest, ok := strings.Cut(line, " ")
+		if !ok || !strings.HasPrefix(rest, "rw") {
+			continue // what cannot be written holds no secret that was made at run time
+		}
+		from, to, _ := strings.Cut(span, "-")
+		a, err1 := strconv.ParseInt(from, 16, 64)
+		z, err2 := strconv.ParseInt(to, 16, 64)
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		s.maps++
+		s.stream(io.NewSectionReader(mem, a, z-a), dir+" "+span)
+	}
+}
