@@ -97,7 +97,8 @@ type Event struct {
 	// Reason is the decision in a sentence.
 	Reason string `json:"reason,omitempty"`
 	// Count is the number of events that a KindDropped event stands for, and
-	// the number of lines before this one in a checkpoint and an end.
+	// the number of lines before this one in a checkpoint and an end. In the
+	// launcher's KindOpen it is the run's number among those of the record.
 	Count int64 `json:"count,omitempty"`
 
 	// Operation is what was asked for inside a request: "tools/call search",

@@ -30,6 +30,9 @@ type Log struct {
 	Now func() time.Time
 	// Version is that of the program, for the lines. Set it before the first Write.
 	Version string
+	// Number is the run's among those of the record (see NumberRun); 0: none is
+	// given. Set it before Sign.
+	Number int64
 
 	run    string
 	hidden atomic.Pointer[hider]
@@ -111,7 +114,7 @@ func (l *Log) Sign(writer string, key ChainKey) error {
 	l.mu.Lock()
 	l.writer, l.chain = writer, newChain(key)
 	l.mu.Unlock()
-	return l.Write(Event{Kind: KindOpen})
+	return l.Write(Event{Kind: KindOpen, Count: l.Number})
 }
 
 // File is the descriptor, for handing it to another process. The Log keeps it.

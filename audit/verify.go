@@ -43,7 +43,9 @@ type ChainReport struct {
 
 // RunReport is what was found of one run.
 type RunReport struct {
-	Run    string         `json:"run"`
+	Run string `json:"run"`
+	// Number is the run's among those of the record; 0 where its first line is not there.
+	Number int64          `json:"number,omitempty"`
 	Policy string         `json:"policy,omitempty"`
 	Began  time.Time      `json:"began,omitzero"`
 	Chains []*ChainReport `json:"chains"`
@@ -53,11 +55,19 @@ type RunReport struct {
 	Running bool `json:"running,omitempty"`
 }
 
+// Gap is a range of run numbers.
+type Gap struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
 // Report is what Verify found.
 type Report struct {
 	Files []string     `json:"files"`
 	Lines int          `json:"lines"`
 	Runs  []*RunReport `json:"runs"`
+	// Gaps are runs of which nothing is left, though runs before and after them are there.
+	Gaps []Gap `json:"gaps,omitempty"`
 	// Torn are pieces of lines that a crash or a full disk left; the record
 	// lacks nothing for them that a chain does not show.
 	Torn []Problem `json:"torn,omitempty"`
@@ -70,7 +80,7 @@ type Report struct {
 // Intact tells that every line is as it was written, none is missing between
 // the first and the last of a chain, and none was added that reads as one.
 func (r Report) Intact() bool {
-	return r.UnsignedCount == 0 && !slices.ContainsFunc(r.Runs, func(run *RunReport) bool {
+	return r.UnsignedCount == 0 && len(r.Gaps) == 0 && !slices.ContainsFunc(r.Runs, func(run *RunReport) bool {
 		return len(run.Missing) > 0 || slices.ContainsFunc(run.Chains, func(c *ChainReport) bool { return len(c.Problems) > 0 })
 	})
 }
@@ -103,9 +113,10 @@ type chainState struct {
 	prev   string
 }
 
-// Verify checks the files of a record, oldest first, as one. Running tells
-// whether a run still goes on; nil: none does.
-func Verify(files []string, key Key, running func(run string) bool) (Report, error) {
+// Verify checks the files of a record, oldest first, as one. Total is how many
+// runs there were, 0 where that is not known. Running tells whether a run still
+// goes on; nil: none does.
+func Verify(files []string, key Key, total int64, running func(run string) bool) (Report, error) {
 	v := &verifier{key: key, report: Report{Files: files}, runs: map[string]*runState{}}
 	for i, file := range files {
 		err := eachLine(file, func(line []byte, number int) error {
@@ -116,10 +127,15 @@ func Verify(files []string, key Key, running func(run string) bool) (Report, err
 			return v.report, err
 		}
 	}
+	var numbers []int64
 	for _, run := range v.report.Runs {
+		if run.Number > 0 {
+			numbers = append(numbers, run.Number)
+		}
 		run.Running = running != nil && running(run.Run)
 		v.missing(v.runs[run.Run])
 	}
+	v.report.Gaps = absent(numbers, total)
 	return v.report, nil
 }
 
@@ -243,6 +259,9 @@ func (r *runState) took(e Event) {
 	}
 	if e.Policy != "" {
 		r.report.Policy = e.Policy
+	}
+	if e.Kind == KindOpen && e.Writer == launcherWriter {
+		r.report.Number = e.Count
 	}
 	r.writers = append(r.writers, e.Writers...)
 }

@@ -59,7 +59,7 @@ func record(t *testing.T) string {
 
 func verify(t *testing.T, files ...string) Report {
 	t.Helper()
-	r, err := Verify(files, testKey, nil)
+	r, err := Verify(files, testKey, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestVerifySeesACutTail(t *testing.T) {
 				t.Errorf("got closed, want the cut to show: %+v", r.Runs[0].Chains)
 			}
 			running := func(string) bool { return true }
-			if r, err := Verify([]string{path}, testKey, running); err != nil || !r.Closed() {
+			if r, err := Verify([]string{path}, testKey, 0, running); err != nil || !r.Closed() {
 				t.Errorf("a run that goes on: got closed %v (%v), want no complaint", r.Closed(), err)
 			}
 		})
@@ -246,7 +246,7 @@ func TestVerifyFindsForgeryWithAWritersKey(t *testing.T) {
 }
 
 func TestVerifyNeedsTheKey(t *testing.T) {
-	r, err := Verify([]string{record(t)}, Key{secret: [32]byte{9}}, nil)
+	r, err := Verify([]string{record(t)}, Key{secret: [32]byte{9}}, 0, nil)
 	if err != nil || r.Intact() {
 		t.Errorf("another key: got intact %v (%v), want not", r.Intact(), err)
 	}

@@ -77,18 +77,19 @@ func (c *commandLine) auditVerify() *cobra.Command {
 		Use: "verify [FILE…]", Short: "Check that no line of the record was changed, removed or added",
 		Long: "verify checks the chain of each writer in each run with the key that lies beside the state of\n" +
 			"hermes-wrap. A run whose last line is no end was killed, or its last lines were removed.\n\n" +
+			"Runs are numbered, so that one that was removed is missed.\n\n" +
 			"FILE is read with what was rotated away from it; several are read as they are, oldest first.\n" +
 			"Exit code: 0 everything is there, 1 it is not, 125 it could not be read.",
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	open := cmd.Flags().Bool("open", false, "accept runs without an end")
 	keyFile := cmd.Flags().String("key", "", "the `FILE` with the key (default: audit.key in the state directory)")
-	return c.reading(cmd, func(_ string, files []string) error {
-		key, err := readAuditKey(*keyFile)
+	return c.reading(cmd, func(path string, files []string) error {
+		key, total, err := readAuditKey(*keyFile, path)
 		if err != nil {
 			return err
 		}
-		r, err := audit.Verify(files, key, runs(sandbox.RuntimeBase(os.Getenv)).live)
+		r, err := audit.Verify(files, key, total, runs(sandbox.RuntimeBase(os.Getenv)).live)
 		if err != nil {
 			return err
 		}
@@ -106,15 +107,25 @@ func (c *commandLine) auditVerify() *cobra.Command {
 	})
 }
 
-func readAuditKey(file string) (audit.Key, error) {
-	if file == "" {
-		who, err := whoCalls()
-		if err != nil {
-			return audit.Key{}, err
-		}
-		file = who.auditKey()
+// readAuditKey reads the key, and how many runs the record had: with a key from
+// elsewhere that is not known.
+func readAuditKey(file, record string) (key audit.Key, total int64, err error) {
+	if file != "" {
+		key, err = audit.ReadKey(file)
+		return key, 0, err
 	}
-	return audit.ReadKey(file)
+	who, err := whoCalls()
+	if err != nil {
+		return key, 0, err
+	}
+	if record, err = filepath.Abs(record); err != nil {
+		return key, 0, err
+	}
+	if total, err = audit.Runs(who.auditRuns(record)); err != nil {
+		return key, 0, err
+	}
+	key, err = audit.ReadKey(who.auditKey())
+	return key, total, err
 }
 
 // runs is the directory that holds one directory of each run.
@@ -151,6 +162,9 @@ func printReport(out io.Writer, r audit.Report) error {
 	}
 	for _, run := range r.Runs {
 		printProblems(out, run)
+	}
+	for _, g := range r.Gaps {
+		fmt.Fprintf(out, "BAD: no line is left of %d runs (numbers %d to %d)\n", g.To-g.From+1, g.From, g.To)
 	}
 	for _, p := range r.Torn {
 		fmt.Fprintln(out, "note:", audit.Escape(p.String()))

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -28,6 +30,13 @@ const (
 // every sandbox, wherever the records are.
 func (c caller) auditKey() string { return filepath.Join(c.stateDir(), "audit.key") }
 
+// auditRuns is where the runs of the record at path are counted, beside the key:
+// a run that was removed from the record is missed by its number.
+func (c caller) auditRuns(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return filepath.Join(c.stateDir(), "audit-runs", hex.EncodeToString(sum[:8]))
+}
+
 // openAudit opens the record and begins the launcher's chain in it.
 func (l *launch) openAudit() error {
 	path := l.prep.policy.Audit.File.Abs
@@ -43,7 +52,10 @@ func (l *launch) openAudit() error {
 	}
 	l.log.Version = version()
 	l.proxyKey = key.ForWriter(l.dir.Id, proxyWriter)
-	return l.log.Sign(launcherWriter, key.ForWriter(l.dir.Id, launcherWriter))
+	return audit.NumberRun(l.who.auditRuns(path), func(number int64) error {
+		l.log.Number = number
+		return l.log.Sign(launcherWriter, key.ForWriter(l.dir.Id, launcherWriter))
+	})
 }
 
 // closeAudit has the proxy end its chain and ends the launcher's own, which

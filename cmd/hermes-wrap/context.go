@@ -132,7 +132,7 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 		Inspect: e.Inspects(), Ports: e.Ports(),
 		State:  filepath.Join(c.stateDir(), "homes", p.Name),
 		Run:    c.run,
-		Secret: slices.Concat(extra, []string{p.Audit.File.Abs, c.auditKey()}),
+		Secret: slices.Concat(extra, []string{p.Audit.File.Abs, c.auditKey(), c.auditRuns(p.Audit.File.Abs)}),
 	}
 	for _, f := range secretFiles(p) {
 		h.Secret = append(h.Secret, f.Abs)
