@@ -56,7 +56,7 @@ func (fl *flow) mcp() *refusal {
 			answer.waiting[string(m.id.Append(nil))] = m
 		}
 	}
-	fl.replies = append(fl.replies, answer.reply)
+	fl.replies = append(fl.replies, answer.reply) //nolint:bodyclose // whoever sends the request closes it
 	return nil
 }
 

@@ -92,8 +92,10 @@ func FuzzEventSplitter(f *testing.F) {
 // that git takes.
 func FuzzPushCommands(f *testing.F) {
 	for _, lines := range [][]string{
-		{oldID + " " + freshID + " refs/heads/a" + caps}, {"shallow " + oldID, oldID + " " + noID + " refs/tags/b" + caps},
-		{"push-cert" + caps}, {oldID + " " + freshID + " refs/heads/a" + caps, oldID + " " + freshID + " refs/heads/b\n"},
+		{oldID + " " + freshID + " refs/heads/a" + caps},
+		{"shallow " + oldID, oldID + " " + noID + " refs/tags/b" + caps},
+		{"push-cert" + caps},
+		{oldID + " " + freshID + " refs/heads/a" + caps, oldID + " " + freshID + " refs/heads/b\n"},
 	} {
 		f.Add([]byte(push(lines...) + "PACK"))
 	}
