@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -158,12 +159,30 @@ func checkPresigned(raw string) error {
 // NeedsBody tells whether the body's hash must be known to sign.
 func (s Signature) NeedsBody() bool { return s.Hash == "" }
 
+// signedPath spells a path as servers do before they check: every byte but
+// letters, digits, "-", ".", "_", "~" and the slash in hexadecimal.
+func signedPath(path string) (string, error) {
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return "", errors.New("sign the request: malformed path")
+	}
+	var b strings.Builder
+	for _, c := range []byte(plain) {
+		if classOf(c) != "" || strings.IndexByte("-._~/", c) >= 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String(), nil
+}
+
 // Sign signs the request anew, with the fields that the client had signed, those
 // of AWS, and the type of the content.
 func (c *Credential) Sign(r *http.Request, s Signature, keys Keys, now time.Time) error {
-	path := r.URL.Opaque
-	if path == "" {
-		path = r.URL.EscapedPath()
+	path, err := signedPath(cmp.Or(r.URL.Opaque, r.URL.EscapedPath()))
+	if err != nil {
+		return err
 	}
 	signed := &http.Request{
 		Method: r.Method, Host: r.Host, Header: http.Header{}, ContentLength: r.ContentLength,
@@ -185,7 +204,7 @@ func (c *Credential) Sign(r *http.Request, s Signature, keys Keys, now time.Time
 		o.DisableURIPathEscaping = s.Service == "s3" || s.Service == "s3-object-lambda" || s.Service == "s3express"
 	})
 	credentials := aws.Credentials{AccessKeyID: keys.ID, SecretAccessKey: keys.Secret, SessionToken: keys.Session}
-	if err := signer.SignHTTP(context.Background(), credentials, signed, s.Hash, s.Service, s.Region, now); err != nil {
+	if err = signer.SignHTTP(context.Background(), credentials, signed, s.Hash, s.Service, s.Region, now); err != nil {
 		return errors.New("sign the request: it failed") // the library's words could hold the request
 	}
 	for _, field := range []string{"Authorization", "X-Amz-Date", "X-Amz-Security-Token"} {
