@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -93,8 +94,9 @@ const houseLookup = 3 * time.Second
 
 // dialByHouse goes through the house's proxy. What resolves here is judged as
 // always: a name all of whose addresses are allowed is sent as a name; of one
-// with refused addresses, an allowed one is sent. A name that does not resolve
-// here is sent as it is, and the house's proxy alone knows where it points.
+// with refused addresses, and of one that the policy pins, an allowed address is
+// sent. A name that does not resolve here is sent as it is, and the house's proxy
+// alone knows where it points.
 func (s *Server) dialByHouse(ctx context.Context, via *url.URL, h netpolicy.Host, port uint16) (net.Conn, error) {
 	short, cancel := context.WithTimeout(ctx, houseLookup)
 	addrs, err := s.resolve(short, h)
@@ -105,7 +107,9 @@ func (s *Server) dialByHouse(ctx context.Context, via *url.URL, h netpolicy.Host
 		switch {
 		case len(allowed) == 0:
 			return nil, refused
-		case refused != nil:
+		case !slices.ContainsFunc(allowed, func(a netip.Addr) bool { return !a.IsLoopback() }):
+			return s.dialAny(ctx, allowed, port) // of this machine, not of the proxy's
+		case refused != nil, len(s.engine().Pinned(h)) > 0:
 			target = allowed[0].String()
 		}
 	}

@@ -238,6 +238,26 @@ func TestHouseProxyDoesNotJudge(t *testing.T) {
 	}
 }
 
+// A name that the policy pins is asked for by the address that was judged, and
+// loopback is this machine's and not the proxy's.
+func TestHouseProxyAndPinnedNames(t *testing.T) {
+	for addr, asked := range map[string][]string{"93.184.215.77": {"CONNECT 93.184.215.77:80"}, "127.0.0.9": nil} {
+		n := testNetwork()
+		n.Hosts = map[string][]string{"api.example.org": {addr}}
+		n.Private = []policy.PrivateRange{{CIDR: "127.0.0.9", Reason: "test"}}
+		w := newWorld(t, n)
+		h := w.openHouse("", false)
+		w.names["api.example.org"] = []netip.Addr{netip.MustParseAddr(addr)}
+		w.serve("api.example.org", 80, &echo{})
+		if got := w.raw("api.example.org", 80, "", getOf("api.example.org")); !strings.Contains(statusLine(got), "200") {
+			t.Errorf("%s: got %q, want 200", addr, got)
+		}
+		if got := h.requests(); !slices.Equal(got, asked) {
+			t.Errorf("%s: asked: got %v, want %v", addr, got, asked)
+		}
+	}
+}
+
 // NO_PROXY: names, ranges and ports go directly.
 func TestNoProxy(t *testing.T) {
 	cases := []struct {
