@@ -6,6 +6,10 @@ package policy
 type Credential struct {
 	// Source is where the secret comes from. It is read by the launcher.
 	Source CredentialSource `yaml:"source" json:"source,omitzero" required:"true"`
+	// Optional lets a run begin without the secret when its variable is not set
+	// or its file is not there. A warning says so, no placeholder shows inside,
+	// and requests that would get the secret are denied.
+	Optional bool `yaml:"optional" json:"optional,omitzero"`
 	// Expose is where the placeholder shows inside. Absent: nowhere; the
 	// secret is attached all the same.
 	Expose CredentialExposure `yaml:"expose" json:"expose,omitzero"`

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -27,7 +28,8 @@ type Reader struct {
 	Environ []string
 }
 
-// Read gets one secret and checks that it can be one.
+// Read gets one secret and checks that it can be one. An error that is
+// fs.ErrNotExist says that its variable is not set or its file is not there.
 func (r Reader) Read(ctx context.Context, s policy.CredentialSource) (string, error) {
 	value, err := r.fetch(ctx, s)
 	if err != nil {
@@ -110,11 +112,22 @@ func Check(value string) error {
 
 func (r Reader) fromEnv(name string) (string, error) {
 	value, ok := r.lookup(name)
-	if !ok {
-		return "", fmt.Errorf("read variable %q: it is not set", name)
+	switch {
+	case !ok:
+		return "", unset{name, "not set"}
+	case value == "":
+		return "", unset{name, "empty"}
 	}
 	return value, nil
 }
+
+// unset is the error for a variable that holds nothing.
+type unset struct{ name, state string }
+
+func (u unset) Error() string { return fmt.Sprintf("read variable %q: it is %s", u.name, u.state) }
+
+// Is makes it one of fs.ErrNotExist.
+func (u unset) Is(target error) bool { return target == fs.ErrNotExist }
 
 // lookup gives a variable as getenv(3) does: the first one counts.
 func (r Reader) lookup(name string) (string, bool) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"reflect"
@@ -36,7 +37,8 @@ func newKeeper(environ []string) *keeper {
 	return &keeper{reader: secret.Reader{Environ: environ}, kept: map[string]kept{}}
 }
 
-// read gives the values of a policy's credentials. Those that were read before
+// read gives the values of a policy's credentials, without those that are
+// optional and have none. Those that were read before
 // are read again only when they are named or when their entry changed. Every
 // mistake is reported.
 func (k *keeper) read(ctx context.Context, p policy.Policy, again ...string) (map[string]credential.Values, error) {
@@ -52,6 +54,9 @@ func (k *keeper) read(ctx context.Context, p policy.Policy, again ...string) (ma
 			continue
 		}
 		v, err := k.lockedRead(ctx, name, spec)
+		if spec.Optional && !known && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			problems = append(problems, policy.Problem{Pos: spec.Pos, Path: "credentials." + name, What: err.Error()})
 			continue
@@ -130,13 +135,16 @@ func exposed(spec policy.Credential, placeholder string) map[string]string {
 
 // withPlaceholders puts placeholders into an environment, whatever it had there.
 func withPlaceholders(env []string, p policy.Policy, values map[string]credential.Values) []string {
-	set := map[string]string{}
-	for name, spec := range p.Credentials {
-		maps.Copy(set, exposed(spec, values[name].Placeholder))
+	set, every := map[string]string{}, map[string]string{}
+	for name, v := range values {
+		maps.Copy(set, exposed(p.Credentials[name], v.Placeholder))
+	}
+	for _, spec := range p.Credentials {
+		maps.Copy(every, exposed(spec, "::"))
 	}
 	out := slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		_, ours := set[name]
+		_, ours := every[name]
 		return ours
 	})
 	for name, v := range set {
@@ -171,6 +179,12 @@ func (l *launch) takeSecrets() (map[string]credential.Values, error) {
 	values, err := l.keeper.read(context.Background(), p)
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Credentials)) {
+		if _, ok := values[name]; !ok && !l.flags.quiet {
+			l.voice.warn(fmt.Sprintf("credential %q has no secret: %s does not exist; requests that need it are denied",
+				name, secret.Describe(p.Credentials[name].Source)))
+		}
 	}
 	vault, err := credential.New(p.Credentials, values)
 	if err != nil {

@@ -129,6 +129,9 @@ func New(specs map[string]policy.Credential, values map[string]Values) (*Vault, 
 	var errs []error
 	shown := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		if _, ok := values[name]; !ok && specs[name].Optional {
+			continue // nothing is attached, and what needs it is denied
+		}
 		c := &Credential{Name: name, Spec: specs[name], values: values[name]}
 		var err error
 		if c.hosts, err = netpolicy.ParseHosts(c.Spec.Hosts); err == nil {

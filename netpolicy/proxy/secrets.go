@@ -74,7 +74,9 @@ func (fl *flow) chooseCredential() *refusal {
 	host, _, err := netpolicy.ParseHostPort(fl.out.URL.Host, 0)
 	switch {
 	case c == nil:
-		return forbidden(fl.f.host, fmt.Sprintf("credential %q is not known to the proxy", name))
+		refused := forbidden(fl.f.host, fmt.Sprintf("credential %q has no secret", name))
+		refused.Hint = "give its source a secret, then start again or reload"
+		return refused
 	case fl.out.URL.Scheme != "https":
 		refused := forbidden(fl.f.host, fmt.Sprintf("credential %q is attached over TLS alone", name))
 		refused.Hint = "use https"
