@@ -36,8 +36,8 @@ type Credential struct {
 	OAuth *OAuth `yaml:"oauth" json:"oauth,omitzero"`
 	// Hosts are the hosts that the secret is bound to, as in a rule.
 	Hosts []Name `yaml:"hosts" json:"hosts,omitzero" is:"host" required:"true" nonempty:"true"`
-	// Refresh is how often the source is read again. 0: when the file changed,
-	// and after the server answered 401.
+	// Refresh is how often the source is read again. A file is also read
+	// when it changed, and any source after the server answered 401. 0: only then.
 	Refresh Duration `yaml:"refresh" json:"refresh,omitzero"`
 	Pos     Pos      `yaml:"-" json:"pos,omitzero"`
 }
@@ -61,11 +61,12 @@ type CredentialSource struct {
 
 // CredentialExposure is where a placeholder shows inside.
 type CredentialExposure struct {
-	// Env is the variable that holds it.
+	// Env is the variable that holds it. With attach: sigv4 its parts show in
+	// three: "AWS" stands for AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+	// AWS_SESSION_TOKEN.
 	Env string `yaml:"env" json:"env,omitzero" is:"env-name"`
 	// Placeholder is its text. Absent: one is made in the shape of the secret,
-	// with its length and its prefix up to the last "-" or "_" of the first 16
-	// characters.
+	// with its length and the prefix of its kind ("sk-ant-api03-", "ghp_").
 	Placeholder string `yaml:"placeholder" json:"placeholder,omitzero"`
 }
 
