@@ -218,6 +218,9 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 		s.record(refused.event(audit.KindUpstream, f))
 		return nil, refused
 	}
+	if resp.Body != http.NoBody {
+		resp.Body = &answerBody{ReadCloser: resp.Body, fl: fl}
+	}
 	dropHopByHop(resp.Header)
 	delete(resp.Header, "Te")
 	delete(resp.Header, decisionHeader)
@@ -252,6 +255,8 @@ func (s *Server) explain(h netpolicy.Host, err error) *refusal {
 	switch {
 	case errors.Is(err, errBody):
 		return malformed(http.StatusBadRequest, "malformed request body")
+	case errors.Is(err, errIdle):
+		r.Reason, r.status = "the server did not answer in time", http.StatusGatewayTimeout
 	case errors.As(err, &refused):
 		r := denied(h, refused.decision)
 		r.Reason = "the name points to " + refused.addr.String() + ": " + r.Reason

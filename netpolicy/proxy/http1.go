@@ -60,7 +60,8 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 		return false
 	}
 	r, b := h.request(hd)
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancelFor := context.WithCancelCause(ctx)
+	cancel := func() { cancelFor(nil) }
 	defer cancel()
 	fl, refused := h.s.judge(ctx, h.f, r)
 	if refused != nil {
@@ -68,7 +69,7 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 		return false
 	}
 	defer fl.close()
-	idle := time.AfterFunc(h.s.limits.Idle, cancel)
+	idle := time.AfterFunc(h.s.limits.Idle, func() { cancelFor(errIdle) })
 	defer idle.Stop()
 	if b != nil {
 		fl.out.Body = &progress{fl.out.Body, idle, h.s.limits.Idle}

@@ -145,15 +145,15 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
 	fl, refused := s.judge(ctx, f, in)
 	if refused != nil {
 		s.answerHTTP2(w, r, r.Body, refused)
 		return
 	}
 	defer fl.close()
-	idle := time.AfterFunc(s.limits.Idle, cancel)
+	idle := time.AfterFunc(s.limits.Idle, func() { cancel(errIdle) })
 	defer idle.Stop()
 	if fl.out.Body != http.NoBody {
 		fl.out.Body = &progress{fl.out.Body, idle, s.limits.Idle}
