@@ -3,12 +3,17 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/strictjson"
+	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
 // A batch with an element that cannot be read cannot be read, and one that can
@@ -142,4 +147,58 @@ func FuzzGraphQL(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A batch is allowed only if every element alone is: what a claim says of one
+// call, no other call beside it changes.
+func FuzzBatchIsJudgedWhole(f *testing.F) {
+	rule := jsonrpcRule()
+	rule.Name, rule.Host = "msg", messageHost
+	engine, err := netpolicy.Compile(policy.Network{Rules: []policy.Rule{rule}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	s := &Server{Rules: Rules{Engine: engine}}
+	f.Cleanup(func() { _ = s.Close() })
+	host, err := netpolicy.ParseHost(messageHost)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"eth_call"}`, `{"jsonrpc":"2.0","id":2,"method":"net_kill"}`, `{"jsonrpc":"2.0","method":"net_x"}`,
+		`{"jsonrpc":"2.0","id":3,"method":"read","params":{"path":"/pub/a"}}`, `{"jsonrpc":"2.0","id":3,"method":"read","params":{"path":"/etc/a"}}`, `[]`, `1`,
+	} {
+		f.Add(`{"jsonrpc":"2.0","id":9,"method":"eth_call"}`, seed)
+		f.Add(seed, `{"jsonrpc":"2.0","id":9,"method":"net_kill"}`)
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		judge := func(body string) bool {
+			fl, refused := s.judge(context.Background(), &front{host: host, port: 443, tls: true}, &request{
+				method: "POST", target: "/rpc", authority: messageHost, header: http.Header{},
+				body: io.NopCloser(strings.NewReader(body)), length: int64(len(body)),
+			})
+			if refused == nil {
+				fl.close()
+			}
+			return refused == nil
+		}
+		// A list is not an element: a batch in a batch is refused.
+		alone := judge(first) && judge(second) && !isList(first) && !isList(second)
+		if got := judge("[" + first + "," + second + "]"); got && !alone && plainPair(first, second) {
+			t.Errorf("batch of %q and %q: got it allowed, want it denied", first, second)
+		}
+	})
+}
+
+func isList(s string) bool { return strings.HasPrefix(strings.TrimSpace(s), "[") }
+
+// plainPair tells whether each text is one JSON value: two that are none can
+// make one together.
+func plainPair(texts ...string) bool {
+	for _, text := range texts {
+		if _, err := strictjson.Parse([]byte(text)); err != nil {
+			return false
+		}
+	}
+	return true
 }
