@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
@@ -200,6 +201,11 @@ func (s *search) memory(dir string) {
 		return
 	}
 	defer mem.Close()
+	there, err := os.Open(filepath.Join(dir, "pagemap"))
+	if err != nil {
+		return
+	}
+	defer there.Close()
 	for _, line := range strings.Split(string(maps), "\n") {
 		span, rest, ok := strings.Cut(line, " ")
 		if !ok || !strings.HasPrefix(rest, "rw") {
@@ -212,6 +218,32 @@ func (s *search) memory(dir string) {
 			continue
 		}
 		s.maps++
-		s.stream(io.NewSectionReader(mem, a, z-a), dir+" "+span)
+		for _, r := range present(there, a, z) {
+			s.stream(io.NewSectionReader(mem, r[0], r[1]-r[0]), dir+" "+span)
+		}
 	}
+}
+
+// present gives the parts of a mapping that are in memory or in swap. Some
+// programs reserve tens of gigabytes that they never touch.
+func present(pagemap *os.File, a, z int64) (ranges [][2]int64) {
+	page := int64(os.Getpagesize())
+	entries := make([]byte, 8*4096)
+	for at := a; at < z; {
+		n, err := pagemap.ReadAt(entries[:8*min(4096, (z-at)/page)], at/page*8)
+		for i := 0; i+8 <= n; i += 8 {
+			if bits := binary.NativeEndian.Uint64(entries[i:]); bits>>62 != 0 {
+				if k := len(ranges) - 1; k >= 0 && ranges[k][1] == at {
+					ranges[k][1] = at + page
+				} else {
+					ranges = append(ranges, [2]int64{at, at + page})
+				}
+			}
+			at += page
+		}
+		if err != nil || n < 8 {
+			break
+		}
+	}
+	return ranges
 }
