@@ -64,3 +64,40 @@ func (m *machine) replace(p []byte, hit match) bool {
 	copy(p[at:], t.instead)
 	return true
 }
+
+// Watch takes secrets out of a text that is passed on piece by piece as it
+// comes, with nothing kept back: of a secret that comes in two pieces, the second
+// one is replaced.
+type Watch struct {
+	now *search
+	s   scanner
+}
+
+// Watch begins a text. An empty vault gives nil, which finds nothing.
+func (v *Vault) Watch() *Watch {
+	if v.Empty() {
+		return nil
+	}
+	now := v.now.Load()
+	return &Watch{now: now, s: scanner{m: now.coming}}
+}
+
+// Clean replaces secrets in a piece. ok is false when that cannot be done; found
+// holds what there was, if anything.
+func (w *Watch) Clean(p []byte) (found []Finding, ok bool) {
+	if w == nil {
+		return nil, true
+	}
+	for begin := 0; begin < len(p); {
+		hit, any := w.s.scan(p[begin:])
+		if !any {
+			break
+		}
+		begin += hit.end
+		found = append(found, w.now.finding(w.now.coming, hit))
+		if !w.now.coming.replace(p[:begin], hit) {
+			return found, false
+		}
+	}
+	return found, true
+}

@@ -45,6 +45,9 @@ func (e *lookupError) Unwrap() error { return e.err }
 func (s *Server) dialHost(ctx context.Context, h netpolicy.Host, port uint16, what scheme) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Dial)
 	defer cancel()
+	if err := s.withoutSecret(h); err != nil {
+		return nil, err
+	}
 	if err := s.admit(h); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -23,6 +24,7 @@ type secrets struct {
 	body       *searchedBody          // a body that is searched while it is sent
 	attached   string                 // what a server may not take
 	answering  bool                   // the answer is looked at
+	coming     *credential.Watch      // what a WebSocket's server sends
 }
 
 // searchSecrets removes the client's own copies of the credential that is going
@@ -92,13 +94,31 @@ func (fl *flow) chooseCredential() *refusal {
 func (fl *flow) searchHead() *refusal {
 	out := fl.out
 	for _, part := range []struct{ where, text string }{
-		{"the host", fl.f.host.String()}, {"the host", strings.ReplaceAll(fl.f.host.String(), "-", "_")}, {"the path", cmp.Or(out.URL.Opaque, out.URL.EscapedPath())}, {"the query", out.URL.RawQuery}, {"the method", out.Method},
+		{"the host", fl.f.host.String()}, {"the host", underscored(fl.f.host)}, {"the path", cmp.Or(out.URL.Opaque, out.URL.EscapedPath())}, {"the query", out.URL.RawQuery}, {"the method", out.Method},
 	} {
 		if refused := fl.searchText(part.where, part.text); refused != nil {
 			return refused
 		}
 	}
 	return fl.searchFields("field", out.Header)
+}
+
+// underscored gives a host with the character that names cannot have and keys do.
+func underscored(h netpolicy.Host) string { return strings.ReplaceAll(h.String(), "-", "_") }
+
+// withoutSecret keeps a name that holds a placeholder or a secret from being
+// looked up: where a rule has a wildcard, the agent chooses names.
+func (s *Server) withoutSecret(h netpolicy.Host) error {
+	v := s.rules().Credentials
+	found, ok := v.Find(h.String())
+	if !ok {
+		found, ok = v.Find(underscored(h))
+	}
+	if !ok {
+		return nil
+	}
+	s.record(audit.Event{Kind: audit.KindSecret, Verdict: audit.Deny, Host: h.String(), Credential: found.Credential, Reason: found.String() + " is in the name of a host"})
+	return errors.New("the name holds " + found.String())
 }
 
 func (fl *flow) searchFields(what string, fields http.Header) *refusal {
@@ -171,6 +191,7 @@ func (fl *flow) attachCredential() *refusal {
 		return forbidden(fl.f.host, "BUG: the request goes to no host")
 	}
 	if v.BoundTo(host) {
+		fl.secrets.coming = v.Watch()
 		// What is packed cannot be searched.
 		fl.out.Header["Accept-Encoding"] = []string{"identity"}
 		if !fl.secrets.answering {

@@ -116,6 +116,22 @@ func (b *unpackedBody) Read(p []byte) (n int, err error) {
 // Close closes the answer.
 func (b *unpackedBody) Close() error { return b.src.Close() }
 
+// cleanMessage takes secrets out of a piece of what a WebSocket's server sends.
+func (fl *flow) cleanMessage(p []byte) *refusal {
+	found, ok := fl.secrets.coming.Clean(p)
+	for _, f := range found {
+		verdict := audit.Verdict("")
+		if !ok {
+			verdict = audit.Deny
+		}
+		fl.secretEvent(f.Credential, verdict, "a WebSocket message of the server held "+f.String())
+	}
+	if !ok {
+		return forbidden(fl.f.host, "a message of the server holds a secret in a spelling that cannot be replaced")
+	}
+	return nil
+}
+
 // askedOnce remembers when something was last asked for, by name.
 type askedOnce struct {
 	mu   sync.Mutex

@@ -227,6 +227,9 @@ func (k *socket) passData(h ws.Header, text *wsutil.UTF8Reader) error {
 				return unexpected(err)
 			}
 		}
+		if refused := k.fl.cleanMessage((*buf)[wsHeadroom : wsHeadroom+n]); refused != nil {
+			return &wsFault{ws.StatusPolicyViolation, refused}
+		}
 		left -= int64(n)
 		last := left == 0
 		if last && h.Fin && text != nil && !text.Valid() {
