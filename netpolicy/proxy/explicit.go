@@ -113,7 +113,8 @@ func (h *http1) connect(ctx context.Context) {
 // readConnect reads the head of a CONNECT. Bytes that follow it before our
 // answer are refused: they would be lost or read twice.
 func (h *http1) readConnect() (host netpolicy.Host, port uint16, err error) {
-	raw, err := readHead(h.in, nil, h.s.limits.HeadBytes)
+	defer h.dropHead()
+	raw, err := readHead(h.in, nil, h.s.limits.HeadBytes, h.holdHead)
 	if err != nil {
 		return host, 0, err
 	}
@@ -141,11 +142,12 @@ func (h *http1) readConnect() (host netpolicy.Host, port uint16, err error) {
 // readExplicit reads a request with an absolute target. Each request of a
 // connection may name another host, so the front is made anew.
 func (h *http1) readExplicit() (*head, error) {
-	raw, err := readHead(h.in, h.head, h.s.limits.HeadBytes)
+	raw, err := readHead(h.in, h.head, h.s.limits.HeadBytes, h.holdHead)
 	if err != nil {
 		return nil, err
 	}
-	h.head, h.f = raw, &front{}
+	h.keepHead(raw)
+	h.f = &front{}
 	hd, err := parseHead(raw, h.s.limits.Headers)
 	if err != nil {
 		return nil, err

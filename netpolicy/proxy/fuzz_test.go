@@ -29,7 +29,7 @@ func FuzzHead(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		raw, err := readHead(bufio.NewReaderSize(bytes.NewReader(in), 16), nil, 64<<10)
+		raw, err := readHead(bufio.NewReaderSize(bytes.NewReader(in), 16), nil, 64<<10, nil)
 		if err != nil {
 			return
 		}

@@ -47,16 +47,27 @@ func badHead(format string, args ...any) error {
 	return &headError{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
 
+// smallHead is what a head may take without being counted.
+const smallHead = 8 << 10
+
 // readHead reads up to the empty line. buf is reused. Every line must end in
-// CR LF; a bare LF or CR is where servers disagree on what a line is.
-func readHead(r *bufio.Reader, buf []byte, limit int) ([]byte, error) {
+// CR LF; a bare LF or CR is where servers disagree on what a line is. hold is
+// asked before a head takes that many bytes more than smallHead; nil allows it.
+func readHead(r *bufio.Reader, buf []byte, limit int, hold func(n int64) bool) ([]byte, error) {
 	buf = buf[:0]
+	room := smallHead
 	line := 0 // where the current line starts
 	for {
 		part, err := r.ReadSlice('\n')
 		buf = append(buf, part...)
 		if len(buf) > limit {
 			return buf, &headError{http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("head is longer than %d bytes", limit)}
+		}
+		for len(buf) > room {
+			if hold != nil && !hold(2*int64(room)) { // once as read, once as text
+				return buf, &headError{http.StatusServiceUnavailable, "too many large heads at a time"}
+			}
+			room *= 2
 		}
 		if err == bufio.ErrBufferFull {
 			continue

@@ -23,6 +23,7 @@ type http1 struct {
 	in   *bufio.Reader
 	out  *bufio.Writer
 	head []byte
+	held int64 // bytes that are counted for a large head
 	// key is set where clients know that we are a proxy.
 	key *doorKey
 
@@ -54,6 +55,7 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 	if h.conn.SetReadDeadline(time.Now().Add(h.s.limits.Head)) != nil {
 		return false
 	}
+	defer h.dropHead()
 	hd, err := h.read()
 	if err != nil {
 		h.badHead(err)
@@ -112,16 +114,38 @@ func (h *http1) read() (*head, error) {
 	if h.key != nil {
 		return h.readExplicit()
 	}
-	raw, err := readHead(h.in, h.head, h.s.limits.HeadBytes)
+	raw, err := readHead(h.in, h.head, h.s.limits.HeadBytes, h.holdHead)
 	if err != nil {
 		return nil, err
 	}
-	h.head = raw
+	h.keepHead(raw)
 	hd, err := parseHead(raw, h.s.limits.Headers)
 	if err != nil || hd.absolute == "" {
 		return hd, err
 	}
 	return hd, h.checkAbsolute(hd)
+}
+
+// holdHead counts bytes that a large head takes until its request is over.
+func (h *http1) holdHead(n int64) bool {
+	if !h.s.heads.reserve(n, h.s.limits.HeadsHeld) {
+		return false
+	}
+	h.held += n
+	return true
+}
+
+func (h *http1) dropHead() {
+	h.s.heads.release(h.held)
+	h.held = 0
+}
+
+// keepHead keeps a small buffer for the next head of the connection.
+func (h *http1) keepHead(raw []byte) {
+	h.head = nil
+	if cap(raw) <= smallHead {
+		h.head = raw
+	}
 }
 
 // checkAbsolute refuses a target that says something else than the rest: Go
@@ -143,6 +167,9 @@ func (h *http1) badHead(err error) {
 		return // the client went away or was too slow
 	}
 	refused := malformed(e.status, e.reason)
+	if e.status == http.StatusServiceUnavailable {
+		refused = tooMany(h.f.host, "large heads")
+	}
 	h.s.record(refused.event(audit.KindRequest, h.f))
 	h.refuse(&head{minor: 1}, refused)
 }

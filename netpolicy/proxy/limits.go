@@ -34,6 +34,9 @@ type Limits struct {
 	// HeadBytes bounds a request's head (64 KiB), Headers its fields (200).
 	HeadBytes int
 	Headers   int
+	// HeadsHeld is how many bytes HTTP/1 heads of more than 8 KiB may take, all
+	// connections together (64 MiB). One more is answered with 503.
+	HeadsHeld int64
 	// Streams is the number of concurrent HTTP/2 streams a connection (250).
 	Streams int
 	// Requests is the number of HTTP/2 requests at a time, all connections
@@ -75,6 +78,7 @@ func (l Limits) withDefaults() Limits {
 		Linger:       cmp.Or(l.Linger, 2*time.Second),
 		HeadBytes:    cmp.Or(l.HeadBytes, 64<<10),
 		Headers:      cmp.Or(l.Headers, 200),
+		HeadsHeld:    cmp.Or(l.HeadsHeld, 64<<20),
 		Streams:      cmp.Or(l.Streams, 250),
 		Requests:     cmp.Or(l.Requests, 512),
 		Uploads:      cmp.Or(l.Uploads, 128),

@@ -73,6 +73,7 @@ type Server struct {
 	metrics metrics
 	parses  chan struct{} // messages of WebSockets that are parsed at a time
 	waiting buffered      // bytes of such messages
+	heads   buffered      // bytes of large heads
 	bodies  buffered      // bytes of requests and answers that are judged whole
 	slots   hostSlots     // exchanges and tunnels, by host
 	grants  grants        // access tokens
