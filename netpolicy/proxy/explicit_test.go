@@ -23,7 +23,11 @@ const testToken = "0123456789abcdef"
 // explicitDoor gives the address of an explicit proxy.
 func (w *world) explicitDoor(token string) string {
 	w.t.Helper()
-	l := w.listen()
+	return w.explicitOn(w.listen(), token)
+}
+
+func (w *world) explicitOn(l net.Listener, token string) string {
+	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = w.srv.ServeExplicit(ctx, l, token) })

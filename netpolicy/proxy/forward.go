@@ -236,7 +236,7 @@ func (s *Server) failed(fl *flow, err error) *refusal {
 		err = over // a connection that others share was cut by it
 	}
 	refused := s.explain(fl.f.host, err)
-	e := refused.event(audit.KindUpstream, fl.f)
+	e := refused.event(audit.KindRequest, fl.f) // or upstream, by what it says
 	e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
 	s.record(e)
 	return refused
@@ -275,6 +275,8 @@ func (s *Server) explain(h netpolicy.Host, err error) *refusal {
 		r.Reason = "the server asks for a client certificate, and the policy has none for it (network.upstream.certificates)"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		r.Reason = "the server refuses connections"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):
+		r.Reason = "this machine has no way to the server's addresses"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		r.Reason, r.status = "the server did not answer in time", http.StatusGatewayTimeout
 	}

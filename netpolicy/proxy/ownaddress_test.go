@@ -19,7 +19,8 @@ import (
 // name, also where the policy opens the loopback range (corpus C28).
 func TestProxyDoesNotDialItself(t *testing.T) {
 	w := newWorld(t, testNetwork())
-	door := w.explicitDoor(testToken)
+	l := w.listen()
+	door := l.Addr().String()
 	_, port, err := net.SplitHostPort(door)
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +37,7 @@ func TestProxyDoesNotDialItself(t *testing.T) {
 	w.names["second.example.org"] = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::ffff:127.0.0.1")}
 	w.routes[door] = door
 	w.serveRaw("db.example.org", 5432, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	w.explicitOn(l, testToken)
 	w.routes["127.0.0.1:5432"] = w.routes[w.names["db.example.org"][0].String()+":5432"]
 	for target, reached := range map[string]bool{
 		"127.0.0.1:5432":              true, // control: the range is open
