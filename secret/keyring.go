@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,10 +17,13 @@ const keyringTime = 60 * time.Second
 
 // fromKeyring asks the Secret Service for "SERVICE/USER". The user is what
 // follows the last slash.
-func fromKeyring(ctx context.Context, entry string) (string, error) {
+func (r Reader) fromKeyring(ctx context.Context, entry string) (string, error) {
 	at := strings.LastIndexByte(entry, '/')
 	if at <= 0 || at == len(entry)-1 {
 		return "", fmt.Errorf("read keyring entry %q: it is not SERVICE/USER", entry)
+	}
+	if !r.hasSession() {
+		return "", fmt.Errorf("read keyring entry %q: there is no session bus: start hermes-wrap in the desktop's session", entry)
 	}
 	type answer struct {
 		value string
@@ -45,4 +50,14 @@ func fromKeyring(ctx context.Context, entry string) (string, error) {
 	case <-ctx.Done():
 		return "", fmt.Errorf("read keyring entry %q: %w", entry, ctx.Err())
 	}
+}
+
+// hasSession keeps the library from starting a bus of its own, which would stay.
+func (r Reader) hasSession() bool {
+	if address, ok := r.lookup("DBUS_SESSION_BUS_ADDRESS"); ok && address != "" {
+		return true
+	}
+	dir, _ := r.lookup("XDG_RUNTIME_DIR")
+	_, err := os.Stat(filepath.Join(dir, "bus"))
+	return filepath.IsAbs(dir) && err == nil
 }

@@ -53,7 +53,7 @@ func (r Reader) fetch(ctx context.Context, s policy.CredentialSource) (string, e
 	case len(s.Command) > 0:
 		return r.fromCommand(ctx, s.Command)
 	case s.Keyring != "":
-		return fromKeyring(ctx, s.Keyring)
+		return r.fromKeyring(ctx, s.Keyring)
 	}
 	return r.fromSystemd(s.Systemd)
 }

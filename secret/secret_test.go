@@ -41,7 +41,7 @@ func TestRead(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte(value+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := Reader{Environ: []string{"TOKEN=" + value, "TOKEN=second-value", "PATH=/usr/bin:/bin", "CREDENTIALS_DIRECTORY=" + dir}}
+	r := Reader{Environ: []string{"TOKEN=" + value, "TOKEN=second-value", "DBUS_SESSION_BUS_ADDRESS=unix:path=/nonexistent", "PATH=/usr/bin:/bin", "CREDENTIALS_DIRECTORY=" + dir}}
 	for name, source := range map[string]policy.CredentialSource{
 		"env":                    {Env: "TOKEN"},
 		"file":                   file(write(t, 0o600, value)),
@@ -71,6 +71,7 @@ func TestReadRefuses(t *testing.T) {
 	}
 	const marker = "T0psecret"
 	r := Reader{Environ: []string{
+		"DBUS_SESSION_BUS_ADDRESS=unix:path=/nonexistent",
 		"CR=" + marker + "\r", "LF=" + marker + "\nX: y", "NUL=" + marker + "\x00", "ESC=" + marker + "\x1b[0m", "DEL=" + marker + "\x7f",
 		"EMPTY=", "SHORT=T0psec", "SPACE=" + marker + " ", "WIDE=" + marker + "é", "LONG=" + strings.Repeat(marker, 4000), "PATH=.:/usr/bin:/bin",
 		"CREDENTIALS_DIRECTORY=" + t.TempDir(),
@@ -149,5 +150,13 @@ func TestCommandEndsWithItsContext(t *testing.T) {
 	_, err := Reader{Environ: []string{"PATH=/usr/bin:/bin"}}.Read(ctx, policy.CredentialSource{Command: []string{"sleep", "600"}})
 	if err == nil || time.Since(began) > 20*time.Second {
 		t.Errorf("got %v after %v, want an error soon", err, time.Since(began))
+	}
+}
+
+func TestKeyringWithoutSession(t *testing.T) {
+	keyring.MockInit()
+	_, err := Reader{}.Read(context.Background(), policy.CredentialSource{Keyring: "svc/me"})
+	if err == nil || !strings.Contains(err.Error(), "no session bus") {
+		t.Errorf("got %v, want an error about the session bus", err)
 	}
 }
