@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -108,6 +109,15 @@ func askURL(p prepared, what string) (answer, error) {
 		Host: h, Port: port, TLS: def == 443, Method: method, Path: path, Query: query,
 		WebSocket: strings.HasPrefix(u.Scheme, "ws"),
 	})
+	if d.Verdict == netpolicy.Allow && d.Claim != nil && d.Claim.Inference {
+		models, err := inference.Compile(p.policy.Inference)
+		if err != nil {
+			return answer{}, err
+		}
+		if no := models.Serves(d.Claim.Route, method, path); no != nil {
+			d.Verdict, d.Reason, d.Hint = netpolicy.Deny, no.Reason, no.Hint
+		}
+	}
 	out := fromDecision(d)
 	if d.Verdict == netpolicy.Allow {
 		out.Reason += furtherJudging(d)

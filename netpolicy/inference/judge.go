@@ -170,6 +170,13 @@ func (s *Set) find(index int, q Request) (endpoint, []*route, *Denial) {
 	return e, fitting, nil
 }
 
+// Serves gives the denial of a request's method and path, which is all that can
+// be told before there is a body; nil when it is a call of a model.
+func (s *Set) Serves(index int, method, path string) *Denial {
+	_, _, d := s.find(index, Request{Method: method, Path: path})
+	return d
+}
+
 // circles refuses a conversation that turns in circles, and one of which a part
 // cannot be seen.
 func (s *Set) circles(f *facts) *Denial {

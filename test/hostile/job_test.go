@@ -88,8 +88,8 @@ func network(t *testing.T, j job) {
 		switch {
 		case e.Verdict == "allow" && e.Kind == "request":
 			allowed++
-			if e.Rule != "inference" || e.Pos == "" {
-				t.Errorf("got %+v, want the rule \"inference\" and its place", e)
+			if e.Rule != "openrouter" || e.Pos == "" || e.Credential != "openrouter" {
+				t.Errorf("got %+v, want the route \"openrouter\", its place and its credential", e)
 			}
 		case e.Verdict == "deny":
 			denied++

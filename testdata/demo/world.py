@@ -12,15 +12,16 @@ sys.path.insert(0, os.path.join(TESTDATA, "agent"))
 import canaries  # noqa: E402 (its directory has to be on the path first)
 
 KEY = "provider-key-of-32-characters-000"
-PORT_RULE = """
-  rules:
+PORT_ROUTE = """
+inference:
+  routes:
     # This machine lets nobody but root listen on port 443.
     - name: inference-here
+      provider: openai-compatible
       host: openrouter.ai
-      ports: [%d]
-      allow:
-        - {methods: [POST], paths: [/api/v1/chat/completions]}
-        - {methods: [GET], paths: [/api/v1/models]}
+      port: %d
+      base: /api/v1
+      credential: openrouter
 """
 
 
@@ -48,7 +49,7 @@ class World:
         self.start_provider()
 
     def start_provider(self, steps=None):
-        """The certificate is for openrouter.ai, so that the rule of hermes-strict
+        """The certificate is for openrouter.ai, so that the route of hermes-strict
         decides on the name it was written for."""
         config = os.path.join(self.home, ".config", "hermes-wrap")
         os.makedirs(config, exist_ok=True)
@@ -77,7 +78,7 @@ class World:
         with open(os.path.join(HERE, "policy.yaml")) as file:
             text = file.read()
         if port != 443:
-            text = text.replace("ports: [443]", "ports: [%d]" % port) + PORT_RULE % port
+            text = text.replace("ports: [443]", "ports: [%d]" % port) + PORT_ROUTE % port
             self.environment["OPENAI_BASE_URL"] = "https://openrouter.ai:%d/api/v1" % port
         with open(os.path.join(config, "demo.yaml"), "w") as file:
             file.write(text)
