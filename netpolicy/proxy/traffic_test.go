@@ -160,6 +160,43 @@ func TestBytesBudgetOfTunnels(t *testing.T) {
 	w.wantReset("db.example.org", 5432)
 }
 
+// WebSockets are counted and cut as well.
+func TestBytesBudgetOfWebSockets(t *testing.T) {
+	for _, port := range []int{80, 443} {
+		w := newWorld(t, socketNetwork())
+		w.srv.Rules.Traffic = policy.TrafficBudget{BytesOut: 60_000}
+		w.serveSockets(port, repeat)
+		e := w.socket(port, "/ws/any")
+		text := strings.Repeat("x", 20_000)
+		for i := range 2 {
+			e.say(text)
+			if got := e.whole(); got != len(text) {
+				t.Fatalf("port %d, message %d: got %d bytes, want an echo", port, i, got)
+			}
+		}
+		e.say(text)
+		if got := e.whole(); got == len(text) {
+			t.Errorf("port %d: got an echo of the third message, want the socket ended", port)
+		}
+		if n := w.srv.Traffic().BytesOut; n < 40_000 || n > 60_000 {
+			t.Errorf("port %d: counted %d bytes, want those of two messages", port, n)
+		}
+	}
+}
+
+// whole gives the length of the next message, put together from its frames.
+func (e *wsEnd) whole() (n int) {
+	for {
+		kind, payload, ok := strings.Cut(e.next(), ":")
+		if !ok || kind == "close" {
+			return 0
+		}
+		if n += len(payload); !strings.HasSuffix(kind, "…") {
+			return n
+		}
+	}
+}
+
 // A tunnel that was opened without a budget is held to one that is loaded later.
 func TestTunnelMeetsALaterBudget(t *testing.T) {
 	w := newWorld(t, testNetwork())
