@@ -30,6 +30,7 @@ type Meter struct {
 	closed bool // the provider said that this is the end
 	text   int64
 	any    bool
+	deaf   bool // nothing is read any more
 }
 
 // framing is how the pieces of an answer are told apart.
@@ -62,6 +63,9 @@ func (m *Meter) Changes() bool { return m.hides }
 func (m *Meter) Pass(p []byte) []byte {
 	m.any = m.any || len(p) > 0
 	switch {
+	case m.deaf:
+		m.text += int64(len(p))
+		return p
 	case m.framing == inOne:
 		if len(m.whole)+len(p) <= maxAnswer {
 			m.whole = append(m.whole, p...)
@@ -97,6 +101,21 @@ func (m *Meter) Pass(p []byte) []byte {
 func (m *Meter) Rest() []byte {
 	rest := m.pending
 	m.pending = nil
+	return rest
+}
+
+// Held is how many bytes of the answer are in memory.
+func (m *Meter) Held() int64 {
+	return int64(cap(m.line) + cap(m.data) + cap(m.whole) + cap(m.pending))
+}
+
+// GiveUp reads no more of the answer, which is then estimated by its length. It
+// gives what was held back of it.
+func (m *Meter) GiveUp() []byte {
+	rest := m.pending
+	m.text += int64(len(m.line) + len(m.data))
+	m.line, m.data, m.whole, m.pending = nil, nil, nil, nil
+	m.deaf, m.skip, m.hides = true, true, false
 	return rest
 }
 
@@ -267,7 +286,7 @@ func (m *Meter) End(whole bool, h *Hold) Usage {
 	}
 	if m.framing == inOne {
 		m.readWhole()
-	} else if len(m.data) > 0 || len(m.line) > 0 {
+	} else if !m.deaf && (len(m.data) > 0 || len(m.line) > 0) {
 		m.piece(m.data)
 	}
 	if !m.any && !whole {

@@ -161,3 +161,22 @@ func TestCost(t *testing.T) {
 		t.Errorf("without a price for stored input: got %v, want %v", got, want)
 	}
 }
+
+// A meter for which there is no room passes everything on and estimates.
+func TestMeterGivesUp(t *testing.T) {
+	for content, op := range map[string]operation{"text/event-stream": opChat, "application/json": opMessages} {
+		m := (&Target{op: op, HidesUsage: true, Need: Need{Input: 50}}).Measure(content)
+		head, tail := chatStream[:60], chatStream[60:]+chatUsage
+		got := string(m.Pass([]byte(head)))
+		if m.Held() == 0 {
+			t.Errorf("%s: got nothing held, want a part of an event", content)
+		}
+		got += string(m.GiveUp()) + string(m.Pass([]byte(tail))) + string(m.Rest())
+		if got != head+tail {
+			t.Errorf("%s: got %q, want all of it", content, got)
+		}
+		if u := m.End(true, &Hold{}); !u.Estimated || u.Input != 50 || u.Output < int64(len(tail))/4 || m.Held() != 0 {
+			t.Errorf("%s: got %+v with %d bytes held, want an estimate", content, u, m.Held())
+		}
+	}
+}

@@ -205,7 +205,7 @@ func (fl *flow) measure(resp *http.Response) *refusal {
 	answer := &modelAnswer{ReadCloser: resp.Body, fl: fl}
 	if resp.StatusCode/100 == 2 && m.hold != nil {
 		m.meter = m.target().Measure(resp.Header.Get("Content-Type"))
-		if m.meter.Changes() {
+		if answer.filtered = m.meter.Changes(); answer.filtered {
 			resp.ContentLength = -1
 			delete(resp.Header, "Content-Length")
 		}
@@ -219,18 +219,22 @@ type modelAnswer struct {
 	io.ReadCloser
 	fl    *flow
 	total int64
-	ready []byte // measured, not yet given on
-	in    []byte
-	err   error
+	held  int64 // by the meter, as far as it is counted
+	// filtered tells that a part of the answer is held back.
+	filtered bool
+	ready    []byte // measured, not yet given on
+	in       []byte
+	err      error
 }
 
 // Read gives on what came as soon as it was measured.
 func (a *modelAnswer) Read(p []byte) (int, error) {
 	m := a.fl.model
-	if m.meter == nil || !m.meter.Changes() {
+	if !a.filtered {
 		n, err := a.ReadCloser.Read(p)
 		if m.meter != nil {
 			m.meter.Pass(p[:n])
+			a.counted()
 		}
 		return n, a.count(n, err)
 	}
@@ -239,7 +243,7 @@ func (a *modelAnswer) Read(p []byte) (int, error) {
 			a.in = make([]byte, 16<<10)
 		}
 		n, err := a.ReadCloser.Read(a.in)
-		a.ready = m.meter.Pass(a.in[:n])
+		a.ready = append(m.meter.Pass(a.in[:n]), a.counted()...)
 		if a.err = a.count(n, err); a.err != nil {
 			a.ready = append(a.ready, m.meter.Rest()...)
 		}
@@ -249,6 +253,21 @@ func (a *modelAnswer) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	return n, a.err
+}
+
+// counted counts what the meter holds with all that is held until it is judged.
+// Where there is no room, the meter gives up, and what it held back goes on.
+func (a *modelAnswer) counted() []byte {
+	meter := a.fl.model.meter
+	more := meter.Held() - a.held
+	switch {
+	case more <= 0:
+	case a.fl.hold(more):
+		a.held += more
+	default:
+		return meter.GiveUp()
+	}
+	return nil
 }
 
 // count notes the end, and cuts off what never ends.

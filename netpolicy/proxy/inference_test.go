@@ -537,6 +537,24 @@ func TestModelAnswers(t *testing.T) {
 	w.wantEvent("the cut", func(e audit.Event) bool { return strings.Contains(e.Reason, "cut off") })
 }
 
+// Where there is no room to read an answer's usage, it passes all the same, and
+// is estimated.
+func TestModelAnswerWithoutRoom(t *testing.T) {
+	event := "data: {\"choices\":[{\"delta\":{\"content\":\"" + strings.Repeat("x", 100<<10) + "\"}}]}\n\n"
+	usage := "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\n"
+	w := newModelWorld(t, modelRoutes())
+	w.srv.Limits.MessagesHeld = 64 << 10
+	w.provider("first.example.org", 443, streams(event, usage))
+	status, got, _ := w.ask(w.client("first.example.org", 443, false), "https://first.example.org/v1/chat/completions", `{"model":"m","stream":true,"messages":[]}`)
+	if status != 200 || got != event+usage {
+		t.Errorf("got %d and %d bytes, want 200 and all %d", status, len(got), len(event+usage))
+	}
+	if e := w.used(1)[0]; !e.Estimated || e.OutputTokens < 25_000 {
+		t.Errorf("audit: got %+v, want an estimate by length", e)
+	}
+	w.wantNoFault()
+}
+
 // A conversation that turns in circles is refused; with the action stop whoever
 // runs the proxy is told.
 func TestModelHardStop(t *testing.T) {
