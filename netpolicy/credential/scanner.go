@@ -43,25 +43,38 @@ func (s *scanner) scan(p []byte) (match, bool) {
 			i++
 			continue
 		}
-		at := s.plain
-		for ; i < len(p); i++ {
-			c := m.class[p[i]]
-			if c&escape != 0 && s.begins(p[i], at) {
-				break
-			}
-			at = m.next[at+uint32(c&^escape)]
-			if at&found != 0 {
-				s.plain = at &^ found
-				return match{m.ends[m.state(at)], i + 1, true}, true
-			}
+		var hit bool
+		if i, hit = s.fast(p, i); hit {
+			return match{m.ends[m.state(s.plain)], i, true}, true
 		}
-		s.plain = at
 		if i < len(p) {
-			s.apart, s.decoded, s.n = true, at, 0
-			s.span = int(m.depth[m.state(at)])
+			s.apart, s.decoded, s.n = true, s.plain, 0
+			s.span = int(m.depth[m.state(s.plain)])
 		}
 	}
 	return match{}, false
+}
+
+// fast reads from p[i] on while both readings are one. It stops behind a match,
+// or before a character that makes them differ.
+func (s *scanner) fast(p []byte, i int) (end int, hit bool) {
+	class, next, at := &s.m.class, s.m.next, s.plain
+	for ; i < len(p); i++ {
+		c := class[p[i]]
+		if c >= escape {
+			if s.begins(p[i], at) {
+				break
+			}
+			c &^= escape
+		}
+		at = next[at+uint32(c)]
+		if at >= found {
+			s.plain = at &^ found
+			return i + 1, true
+		}
+	}
+	s.plain = at
+	return i, false
 }
 
 // begins tells whether a character makes the readings differ: a line end does
