@@ -55,6 +55,11 @@ func ask(p prepared, kind, what string) (answer, error) {
 		if _, set := p.policy.Env.Set[what]; set {
 			ok, why = true, "env.set sets it"
 		}
+		for _, name := range sortedNames(p.policy.Credentials) {
+			if p.policy.Credentials[name].Expose.Env == what {
+				ok, why = true, "it holds a placeholder of credentials."+name
+			}
+		}
 		return answer{Allowed: ok, Reason: why}, nil
 	case "syscall":
 		ok, why := sandbox.FilterVerdict(p.plan.Filter, what)
