@@ -96,6 +96,7 @@ func (c *Credential) readEndpoint() error {
 // by several goroutines.
 type Vault struct {
 	byName map[string]*Credential
+	all    []*Credential // by name
 
 	mu sync.Mutex // guards extra
 	// extra are texts that were learnt on the way: access tokens.
@@ -144,7 +145,7 @@ func New(specs map[string]policy.Credential, values map[string]Values) (*Vault, 
 			errs = append(errs, fmt.Errorf("credential %q: %w", name, err))
 		}
 		shown[c.values.Placeholder] = name
-		v.byName[name] = c
+		v.byName[name], v.all = c, append(v.all, c)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -191,11 +192,7 @@ func (v *Vault) All() []*Credential {
 	if v == nil {
 		return nil
 	}
-	var all []*Credential
-	for _, name := range slices.Sorted(maps.Keys(v.byName)) {
-		all = append(all, v.byName[name])
-	}
-	return all
+	return v.all
 }
 
 // Texts are the secrets and placeholders, for whoever keeps them out of what is

@@ -278,14 +278,17 @@ func (fl *flow) tokenOwner() string {
 	return ""
 }
 
-// refreshEvery bounds how often the launcher is asked to read one source again.
+// refreshEvery bounds how often the launcher is asked to read one source again,
+// and the endpoint for another token: the agent can provoke a 401 at any time.
 const refreshEvery = 5 * time.Second
 
 // stale is told that a server did not take a secret: the source is read again,
 // and an access token is got anew. The request at hand keeps its answer.
 func (s *Server) stale(c *credential.Credential, secret string) {
 	if c.Spec.OAuth != nil {
-		s.grants.forget(c.Name, secret)
+		if s.asked.first("token of "+c.Name, s.now()) {
+			s.grants.forget(c.Name, secret)
+		}
 		return
 	}
 	s.askAgain(c.Name)

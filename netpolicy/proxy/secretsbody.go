@@ -104,7 +104,9 @@ func (fl *flow) rawBody() ([]byte, *refusal) {
 		}
 		return nil, fl.unread(err)
 	}
-	out.ContentLength = int64(len(raw))
+	if len(out.Trailer) == 0 { // trailers need a body in chunks
+		out.ContentLength = int64(len(raw))
+	}
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(raw)), nil }
 	out.Body, _ = out.GetBody()
 	return raw, nil
