@@ -158,11 +158,11 @@ func (r *reader) responses() {
 			r.parts(item.Get("content"), where+".content")
 		case "function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call",
 			"reasoning", "compaction", "tool_search_call":
-		case "function_call_output", "custom_tool_call_output", "local_shell_call_output", "shell_call_output",
-			"apply_patch_call_output", "computer_call_output", "tool_search_output":
-			if out := item.Get("output"); out.Kind() == strictjson.Array || out.Kind() == strictjson.Object && kind == "computer_call_output" {
-				r.parts(out, where+".output")
-			}
+		case "function_call_output", "custom_tool_call_output", "computer_call_output":
+			r.parts(item.Get("output"), where+".output")
+		case "local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output":
+			r.fetches(item.Get("output"), where+".output", "stdout", "stderr")
+			r.openAITools(item.Get("tools"))
 		case "item_reference":
 			r.stored = where
 		default:
