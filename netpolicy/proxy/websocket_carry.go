@@ -58,7 +58,7 @@ func (k *socket) carry(h *http1) {
 	if h.conn.SetReadDeadline(time.Time{}) != nil {
 		return
 	}
-	k.idle = time.AfterFunc(s.limits.Idle, k.cut)
+	k.idle = time.AfterFunc(s.limits.Idle, func() { s.wg.Go(k.endIdle) })
 	defer k.idle.Stop()
 	defer s.hold(k.rejudge, func() { s.wg.Go(k.forbid) })()
 	var wg sync.WaitGroup
@@ -101,6 +101,12 @@ func (k *socket) cutOnPanic() {
 func (k *socket) cut() {
 	k.server.cut()
 	k.client.cut()
+}
+
+// endIdle ends a socket on which nothing moves.
+func (k *socket) endIdle() {
+	reason := "the WebSocket was closed: nothing moved for " + k.fl.s.limits.Idle.String()
+	k.end(&wsFault{ws.StatusGoingAway, unreachable(k.fl.f.host, http.StatusGatewayTimeout, reason)})
 }
 
 // alive puts the end for idleness off.

@@ -108,7 +108,7 @@ func TestWebSocketMessagesAreSearched(t *testing.T) {
 }
 
 // allowAll gives a claim that allows every message.
-func allowAll(t *testing.T) *netpolicy.Claim {
+func allowAll(t testing.TB) *netpolicy.Claim {
 	t.Helper()
 	e, err := netpolicy.Compile(policy.Network{Rules: []policy.Rule{{Name: "ws", Host: "api.example.org", Protocol: policy.ProtocolWebSocket}}})
 	if err != nil {
@@ -211,9 +211,10 @@ func TestWebSocketIdle(t *testing.T) {
 		}
 	}
 	idle := time.Now()
-	if got := client.next(); got != "end" || time.Since(idle) < 900*time.Millisecond || time.Since(idle) > 4*time.Second {
-		t.Errorf("got %q after %v, want the end after a second", got, time.Since(idle))
+	if got := client.next(); got != "close:1001" || time.Since(idle) < 900*time.Millisecond || time.Since(idle) > 4*time.Second {
+		t.Errorf("got %q after %v, want close:1001 after a second", got, time.Since(idle))
 	}
+	w.wantEvent("closed for idleness", func(e audit.Event) bool { return strings.Contains(e.Reason, "nothing moved") })
 }
 
 // What all sockets together hold of messages that are not whole is bounded.
