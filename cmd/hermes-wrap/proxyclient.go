@@ -40,12 +40,16 @@ type proxyClient struct {
 // once more for what is left out.
 const maxRefresh = 64
 
-// startProxy starts the process and hands it the policy; it returns at once.
-func startProxy(p policy.Policy, values map[string]credential.Values, setup proxySetup, log *audit.Log) *proxyClient {
-	px := &proxyClient{
+func newProxyClient() *proxyClient {
+	return &proxyClient{
 		events: make(chan error, 1), refresh: make(chan string, maxRefresh), started: make(chan struct{}),
 		ready: make(chan struct{}), gone: make(chan struct{}), done: map[int]chan proxyEvent{},
 	}
+}
+
+// startProxy starts the process and hands it the policy; it returns at once.
+func startProxy(p policy.Policy, values map[string]credential.Values, setup proxySetup, log *audit.Log) *proxyClient {
+	px := newProxyClient()
 	go func() {
 		defer close(px.started)
 		px.c, px.err = openProxy(p, values, setup, log)

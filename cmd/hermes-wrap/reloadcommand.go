@@ -23,6 +23,7 @@ func (c *commandLine) reload() *cobra.Command {
 			"credentials, inference and budgets change at once; everything else is fixed at launch, and a\n" +
 			"change there is refused. On any error the old policy stays in force. SIGHUP does the same.\n\n" +
 			"RUN is the run's identifier or the beginning of it; it can be left out when one run is live.\n" +
+			"Root reaches the run of another user by the path of its directory.\n" +
 			"Exit code: 0 the new policy is in force, 125 the old one stays.",
 		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeRuns,
 	}
