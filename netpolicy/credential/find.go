@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"errors"
 	"fmt"
 	"io"
 )
@@ -85,6 +86,14 @@ type filter struct {
 	err   error
 }
 
+// maxHeld bounds what is kept back of a body (bytes): many times what any text
+// takes, however it is escaped and wrapped.
+const maxHeld = 64 << 10
+
+// ErrHidden ends a body in which the beginning of something is followed by more
+// escapes and line ends than anybody writes.
+var ErrHidden = errors.New("read body: more escapes or line ends than can be searched")
+
 // piece is how much is searched at a time.
 const piece = 16 << 10
 
@@ -134,9 +143,15 @@ func (f *filter) fill() {
 	}
 	f.err = err
 	f.ready = len(f.buf)
-	if err == nil {
-		f.ready = max(0, len(f.buf)-f.s.held())
+	if err != nil {
+		return
 	}
+	held := f.s.held()
+	if held > maxHeld {
+		f.buf, f.ready, f.err = nil, 0, ErrHidden
+		return
+	}
+	f.ready = max(0, len(f.buf)-held)
 }
 
 // Close closes the body beneath.

@@ -32,6 +32,10 @@ var rewrites = []string{
 // methodOverrides are the fields in which some servers look for the real method.
 var methodOverrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
 
+// methodParameter is the parameter of the query in which Symfony, Laravel and the
+// like look for it.
+const methodParameter = "_method"
+
 // dashed gives the name that a server sees which turns fields into variables
 // (CGI, WSGI, Rack, PHP): it cannot tell "_" from "-".
 func dashed(name string) string {

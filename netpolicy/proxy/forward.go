@@ -17,6 +17,7 @@ import (
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
@@ -97,8 +98,8 @@ func (fl *flow) decide(r *request) *refusal {
 	return fl.limitBody()
 }
 
-// decideMethods judges the request's method and, where a field asks the server
-// to take another one, that one too.
+// decideMethods judges the request's method and, where a field or a parameter
+// asks the server to take another one, that one too.
 func (fl *flow) decideMethods(r *request, path, query string) *refusal {
 	f := fl.f
 	judged := netpolicy.Request{
@@ -118,19 +119,34 @@ func (fl *flow) decideMethods(r *request, path, query string) *refusal {
 		return denied(f.host, fl.decision)
 	}
 	for name, methods := range r.header {
-		if !isAmong(name, methodOverrides) {
-			continue
-		}
-		for _, method := range methods {
-			judged.Method = strings.ToUpper(method)
-			if !isTokenString(judged.Method) {
-				return malformed(http.StatusBadRequest, "malformed "+name)
-			}
-			if o := fl.rules.Engine.Request(judged); o.Verdict != netpolicy.Allow {
-				refused := denied(f.host, o)
-				refused.Reason = "by " + name + ": " + refused.Reason
+		if isAmong(name, methodOverrides) {
+			if refused := fl.decideAs(judged, "field "+name, methods); refused != nil {
 				return refused
 			}
+		}
+	}
+	for name, methods := range judged.Query {
+		if strings.EqualFold(name, methodParameter) {
+			if refused := fl.decideAs(judged, "parameter "+methodParameter, methods); refused != nil {
+				return refused
+			}
+		}
+	}
+	return nil
+}
+
+// decideAs judges the request as if it had the methods that something in it asks
+// the server to take.
+func (fl *flow) decideAs(judged netpolicy.Request, where string, methods []string) *refusal {
+	for _, method := range methods {
+		judged.Method = strings.ToUpper(method)
+		if !isTokenString(judged.Method) {
+			return malformed(http.StatusBadRequest, "malformed "+where)
+		}
+		if o := fl.rules.Engine.Request(judged); o.Verdict != netpolicy.Allow {
+			refused := denied(fl.f.host, o)
+			refused.Reason = "by " + where + ": " + refused.Reason
+			return refused
 		}
 	}
 	return nil
@@ -255,6 +271,8 @@ func (s *Server) explain(h netpolicy.Host, err error) *refusal {
 	switch {
 	case errors.Is(err, errBody):
 		return malformed(http.StatusBadRequest, "malformed request body")
+	case errors.Is(err, credential.ErrHidden):
+		return forbidden(h, "the body has more escapes or line ends than can be searched for credentials")
 	case errors.Is(err, errIdle):
 		r.Reason, r.status = "the server did not answer in time", http.StatusGatewayTimeout
 	case errors.As(err, &refused):
