@@ -73,8 +73,8 @@ type control struct {
 }
 
 // openControl makes the socket in the run's own directory, which is the user's
-// alone and not to be seen inside.
-func openControl(dir string, answer func(controlRequest) controlAnswer) (*control, error) {
+// alone and not to be seen inside. allowed is asked about every peer.
+func openControl(dir string, allowed func(unix.Ucred) bool, answer func(controlRequest) controlAnswer) (*control, error) {
 	l, err := listenPrivate(dir, controlName, unix.SOCK_SEQPACKET)
 	if err != nil {
 		return nil, fmt.Errorf("open the control socket: %w", err)
@@ -88,7 +88,7 @@ func openControl(dir string, answer func(controlRequest) controlAnswer) (*contro
 	if !ok {
 		return nil, errors.New("BUG: the control socket is not a Unix socket")
 	}
-	c := &control{l: u, answer: answer, allowed: mayControl, slots: make(chan struct{}, controlOpen)}
+	c := &control{l: u, answer: answer, allowed: allowed, slots: make(chan struct{}, controlOpen)}
 	c.wg.Go(c.serve)
 	return c, nil
 }

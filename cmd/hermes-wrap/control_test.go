@@ -20,19 +20,21 @@ import (
 func openTestControl(t *testing.T) (c *control, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	c, err := openControl(dir, func(q controlRequest) controlAnswer { return controlAnswer{Run: "test", Error: "op " + q.Op} })
+	// The test itself asks; a sandbox's command is a child of the launcher, as
+	// this process would be of itself.
+	mine := func(who unix.Ucred) bool { return int(who.Uid) == os.Geteuid() }
+	c, err := openControl(dir, mine, func(q controlRequest) controlAnswer { return controlAnswer{Run: "test", Error: "op " + q.Op} })
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The test itself asks; a sandbox's command is a child of the launcher, as
-	// this process would be of itself.
-	c.allowed = func(who unix.Ucred) bool { return int(who.Uid) == os.Geteuid() }
 	t.Cleanup(func() {
 		c.close()
 		c.wg.Wait()
 	})
 	return c, dir
 }
+
+func anybody(unix.Ucred) bool { return true }
 
 func TestControlSocketIsTheUsersAlone(t *testing.T) {
 	_, dir := openTestControl(t)
@@ -118,12 +120,11 @@ func TestControlSocketWithALongPath(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c, err := openControl(dir, func(controlRequest) controlAnswer { return controlAnswer{Run: "long"} })
+	c, err := openControl(dir, anybody, func(controlRequest) controlAnswer { return controlAnswer{Run: "long"} })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.close()
-	c.allowed = func(unix.Ucred) bool { return true }
 	if a, err := askRun(dir, controlRequest{Op: opStatus}, 5*time.Second); err != nil || a.Run != "long" {
 		t.Errorf("got %+v, %v, want an answer", a, err)
 	}
@@ -264,14 +265,14 @@ func TestRootControlKnowsItsUser(t *testing.T) {
 				t.Fatal(err)
 			}
 			asked := 0
-			ctl, err := openControl(dir, func(controlRequest) controlAnswer { asked++; return controlAnswer{Run: "mine"} })
-			if err != nil {
-				t.Fatal(err)
-			}
 			// The process that asks is this one's child; that is not at issue here.
-			ctl.allowed = func(who unix.Ucred) bool {
+			allowed := func(who unix.Ucred) bool {
 				who.Pid = int32(os.Getppid())
 				return mayControl(who)
+			}
+			ctl, err := openControl(dir, allowed, func(controlRequest) controlAnswer { asked++; return controlAnswer{Run: "mine"} })
+			if err != nil {
+				t.Fatal(err)
 			}
 			path := filepath.Join(dir, controlName)
 			if err := os.Chmod(path, c.mode); err != nil {
@@ -294,13 +295,12 @@ func TestFindRun(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		c, err := openControl(dir, func(controlRequest) controlAnswer {
+		c, err := openControl(dir, anybody, func(controlRequest) controlAnswer {
 			return controlAnswer{Run: id, Status: &runStatus{Command: "sh", Policy: fmt.Sprintf("p%d", i)}}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.allowed = func(unix.Ucred) bool { return true }
 		t.Cleanup(c.close)
 	}
 	// What a killed run left, and what is no run at all.

@@ -136,7 +136,7 @@ func (l *launch) start() (int, error) {
 		return 0, err
 	}
 	reloads := newReloader(l, px)
-	ctl, err := openControl(l.dir.Path, reloads.controlled)
+	ctl, err := openControl(l.dir.Path, mayControl, reloads.controlled)
 	if err != nil {
 		return 0, err
 	}
