@@ -40,7 +40,6 @@ var siblings = map[string][]string{
 // file is the aim; the packages named here wrap it for all others.
 var owners = map[string][]string{
 	"github.com/aws/aws-sdk-go-v2":                  {"netpolicy/credential"},
-	"github.com/aws/smithy-go":                      {"netpolicy/credential"},
 	"github.com/bmatcuk/doublestar/v4":              {"policy", "sandbox"},
 	"github.com/go-json-experiment/json":            {"netpolicy/strictjson"},
 	"github.com/gobwas/ws":                          {"netpolicy/proxy"},
