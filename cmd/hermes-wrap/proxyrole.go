@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,11 +77,16 @@ type (
 	}
 )
 
+// proxyMemory is where garbage is collected whatever it costs. What the proxy's
+// bounds let it hold stays below it (docs/limits.md).
+const proxyMemory = 1 << 30
+
 // runProxyRole serves one run until the launcher is gone. If the launcher was
 // killed, it also removes the run's directory.
 func runProxyRole() int {
 	// net/http prints bytes that a server chose to the global logger.
 	log.SetOutput(io.Discard)
+	debug.SetMemoryLimit(proxyMemory)
 	c := sandbox.OpenChannel(0)
 	setup, err := serveProxy(c)
 	if err != nil {

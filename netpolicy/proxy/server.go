@@ -71,13 +71,12 @@ type Server struct {
 	current atomic.Pointer[Rules]
 	held    tunnels
 	metrics metrics
-	parses  chan struct{} // messages of WebSockets that are parsed at a time
-	waiting buffered      // bytes of such messages
-	heads   buffered      // bytes of large heads
-	bodies  buffered      // bytes of requests and answers that are judged whole
-	slots   hostSlots     // exchanges and tunnels, by host
-	grants  grants        // access tokens
-	asked   askedOnce     // credentials to be read again
+	waiting buffered  // bytes of such messages
+	heads   buffered  // bytes of large heads
+	bodies  buffered  // bytes of requests and answers that are judged whole
+	slots   hostSlots // exchanges and tunnels, by host
+	grants  grants    // access tokens
+	asked   askedOnce // credentials to be read again
 	traffic traffic
 	models  inference.Ledger
 	own     ownDoors
@@ -101,7 +100,6 @@ type Server struct {
 func (s *Server) start() {
 	s.once.Do(func() {
 		s.limits = s.Limits.withDefaults()
-		s.parses = make(chan struct{}, 4)
 		s.current.Store(s.install(s.Rules))
 		if s.Authority != nil {
 			s.tls = s.newTLSConfig()

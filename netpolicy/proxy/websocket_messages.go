@@ -123,7 +123,8 @@ func (k *socket) judge(m *wsMessage) ([]byte, *refusal) {
 	message := netpolicy.Message{Size: m.size(), Text: m.op == ws.OpText}
 	note := ""
 	if message.Text && claim.ReadsMessages() {
-		v, err := k.parse(m.buf[wsHeadroom:])
+		v, done, err := k.parse(m.buf[wsHeadroom:])
+		defer done()
 		if err != nil { // the claim tells whether that matters
 			note = " (" + err.Error() + ")"
 		} else {
@@ -138,12 +139,19 @@ func (k *socket) judge(m *wsMessage) ([]byte, *refusal) {
 	return out, nil
 }
 
-// parse reads JSON. Values take many times the bytes of their text, so only a few
-// messages are parsed at a time.
-func (k *socket) parse(payload []byte) (strictjson.Value, error) {
-	k.fl.s.parses <- struct{}{}
-	defer func() { <-k.fl.s.parses }()
-	return strictjson.Parse(payload)
+// parse reads JSON. Values take many times the bytes of their text, which count
+// until done is called.
+func (k *socket) parse(payload []byte) (v strictjson.Value, done func(), err error) {
+	weight, err := weigh(payload)
+	if err != nil {
+		return v, func() {}, err
+	}
+	bodies := &k.fl.s.bodies
+	if !bodies.reserve(weight, k.fl.s.limits.MessagesHeld) {
+		return v, func() {}, errHeld
+	}
+	v, err = strictjson.Parse(payload)
+	return v, func() { bodies.release(weight) }, err
 }
 
 // look shows what is about to be forwarded to whoever searches it.
