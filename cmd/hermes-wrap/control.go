@@ -141,7 +141,7 @@ func (c *control) serve() {
 		}
 		c.wg.Go(func() {
 			defer func() { <-c.slots }()
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			c.handle(conn)
 		})
 	}

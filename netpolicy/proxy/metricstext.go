@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"runtime"
@@ -25,8 +24,9 @@ const metricsConnections = 8
 // ServeMetrics answers GET /metrics on a Unix socket, in Prometheus' text
 // format, until ctx ends or the Server is closed.
 func (s *Server) ServeMetrics(ctx context.Context, l net.Listener) error {
+	s.start()
 	h := &http.Server{
-		Handler: http.HandlerFunc(s.answerMetrics), ErrorLog: log.New(io.Discard, "", 0),
+		Handler: http.HandlerFunc(s.answerMetrics), ErrorLog: s.h2.server.ErrorLog,
 		ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 8 << 10,
 	}
 	stop, err := s.track(ctx, h)

@@ -46,13 +46,15 @@ touch over; wait $p; echo code $?`
 	}{
 		{
 			"kill at a terminal", func(wraptest.World, string) []string { return []string{"bash", "-c", kill} },
-			[]harness.Action{{Expect: regexp.MustCompile(`code \d+`)}}, false, 1, "code 0",
+			[]harness.Action{{Expect: regexp.MustCompile(`code \d+`)}},
+			false, 1, "code 0",
 		},
 		{
 			"the terminal hangs up", func(w wraptest.World, policy string) []string {
 				return []string{w.Bin, "-q", "-p", policy, "--", "sh", "-c", trapping}
 			},
-			[]harness.Action{{Expect: regexp.MustCompile("started")}, {Hangup: true}}, true, 0, "",
+			[]harness.Action{{Expect: regexp.MustCompile("started")}, {Hangup: true}},
+			true, 0, "",
 		},
 	}
 	for _, c := range cases {

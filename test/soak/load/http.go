@@ -104,7 +104,7 @@ func (l *load) socket(ctx context.Context) {
 	k := newKillable(false)
 	defer k.transport.CloseIdleConnections()
 	n := l.next()
-	c, resp, err := websocket.Dial(ctx, fmt.Sprintf("wss://%s/ws/%d", l.WS, n), &websocket.DialOptions{HTTPClient: k.Client})
+	c, resp, err := websocket.Dial(ctx, fmt.Sprintf("wss://%s/ws/%d", l.WS, n), &websocket.DialOptions{HTTPClient: k.Client}) //nolint:bodyclose // the library closes it
 	status := 0
 	if resp != nil {
 		status = resp.StatusCode

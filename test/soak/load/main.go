@@ -63,8 +63,11 @@ func run() error {
 		n    int
 		work func(context.Context)
 	}{
-		{l.HTTP1, l.http1}, {l.HTTP2, l.http2}, {l.Sockets, l.socket},
-		{l.Tunnels, func(ctx context.Context) { l.tunnel(ctx, 0) }}, {l.Passed, func(ctx context.Context) { l.tunnel(ctx, 1) }},
+		{l.HTTP1, l.http1},
+		{l.HTTP2, l.http2},
+		{l.Sockets, l.socket},
+		{l.Tunnels, func(ctx context.Context) { l.tunnel(ctx, 0) }},
+		{l.Passed, func(ctx context.Context) { l.tunnel(ctx, 1) }},
 		{l.Breakers, l.breaker},
 	} {
 		for range kind.n {
