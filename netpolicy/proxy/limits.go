@@ -40,7 +40,7 @@ type Limits struct {
 	// Streams is the number of concurrent HTTP/2 streams a connection (250).
 	Streams int
 	// Requests is the number of HTTP/2 requests at a time, all connections
-	// together (512): each may hold more than 1 MiB. One more is answered with 503.
+	// together (512). One more is answered with 503.
 	Requests int
 	// Uploads is the number of those at a time that send more than 16 KiB, or do not
 	// say how much (128). Each takes up to 512 KiB, as its server pleases.
