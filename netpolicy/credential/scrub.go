@@ -65,9 +65,8 @@ func (m *machine) replace(p []byte, hit match) bool {
 	return true
 }
 
-// Watch takes secrets out of a text that is passed on piece by piece as it
-// comes, with nothing kept back: of a secret that comes in two pieces, the second
-// one is replaced.
+// Watch takes secrets out of a text that comes in pieces. Whoever passes it on
+// keeps back what Held says, and shows it again before the next piece.
 type Watch struct {
 	now *search
 	s   scanner
@@ -82,13 +81,14 @@ func (v *Vault) Watch() *Watch {
 	return &Watch{now: now, s: scanner{m: now.coming}}
 }
 
-// Clean replaces secrets in a piece. ok is false when that cannot be done; found
-// holds what there was, if anything.
-func (w *Watch) Clean(p []byte) (found []Finding, ok bool) {
+// Clean replaces secrets in a piece, of which the first kept bytes were kept back
+// and are searched already. ok is false when that cannot be done; found holds
+// what there was, if anything.
+func (w *Watch) Clean(p []byte, kept int) (found []Finding, ok bool) {
 	if w == nil {
 		return nil, true
 	}
-	for begin := 0; begin < len(p); {
+	for begin := kept; begin < len(p); {
 		hit, any := w.s.scan(p[begin:])
 		if !any {
 			break
@@ -100,4 +100,12 @@ func (w *Watch) Clean(p []byte) (found []Finding, ok bool) {
 		}
 	}
 	return found, true
+}
+
+// Held is how many of the last bytes could be the beginning of a secret.
+func (w *Watch) Held() int {
+	if w == nil {
+		return 0
+	}
+	return w.s.held()
 }

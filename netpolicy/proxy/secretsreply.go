@@ -116,9 +116,10 @@ func (b *unpackedBody) Read(p []byte) (n int, err error) {
 // Close closes the answer.
 func (b *unpackedBody) Close() error { return b.src.Close() }
 
-// cleanMessage takes secrets out of a piece of what a WebSocket's server sends.
-func (fl *flow) cleanMessage(p []byte) *refusal {
-	found, ok := fl.secrets.coming.Clean(p)
+// cleanMessage takes secrets out of a piece of what a WebSocket's server sends, of
+// which the first kept bytes were kept back before.
+func (fl *flow) cleanMessage(w *credential.Watch, p []byte, kept int) *refusal {
+	found, ok := w.Clean(p, kept)
 	for _, f := range found {
 		verdict := audit.Verdict("")
 		if !ok {
@@ -130,6 +131,14 @@ func (fl *flow) cleanMessage(p []byte) *refusal {
 		return forbidden(fl.f.host, "a message of the server holds a secret in a spelling that cannot be replaced")
 	}
 	return nil
+}
+
+// cleanControl does so with the content of a control frame, which stands alone.
+func (fl *flow) cleanControl(p []byte) *refusal {
+	if fl.secrets.coming == nil {
+		return nil
+	}
+	return fl.cleanMessage(fl.rules.Credentials.Watch(), p, 0)
 }
 
 // askedOnce remembers when something was last asked for, by name.

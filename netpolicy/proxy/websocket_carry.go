@@ -185,7 +185,7 @@ func (k *socket) serverFault(code ws.StatusCode, reason string) *wsFault {
 
 // fromServer carries the server's frames until its Close frame.
 func (k *socket) fromServer() error {
-	var text *wsutil.UTF8Reader // of the text message that is on its way
+	var m serverMessage
 	for {
 		h, err := k.server.head()
 		if err != nil {
@@ -198,52 +198,82 @@ func (k *socket) fromServer() error {
 			}
 			continue
 		}
-		if h.OpCode == ws.OpText {
-			text = wsutil.NewUTF8Reader(k.server.in)
+		if h.OpCode != ws.OpContinuation {
+			m = serverMessage{op: h.OpCode, src: k.server.in}
 		}
-		if err := k.passData(h, text); err != nil {
+		if h.OpCode == ws.OpText {
+			m.text = wsutil.NewUTF8Reader(k.server.in)
+			m.src = m.text
+		}
+		if err := k.passData(h, &m); err != nil {
 			return err
 		}
-		if h.Fin {
-			text = nil
-		}
 	}
+}
+
+// serverMessage is a message of the server that is on its way.
+type serverMessage struct {
+	op   ws.OpCode // of the next frame to the client
+	src  io.Reader
+	text *wsutil.UTF8Reader // nil: it is no text
+	kept []byte             // could be the beginning of a secret
 }
 
 // passData carries one data frame of the server, each piece as it comes. The
 // pieces become frames of their own, so that a Close frame of ours can go
 // between them and one that is not whole is never taken for it.
-func (k *socket) passData(h ws.Header, text *wsutil.UTF8Reader) error {
+func (k *socket) passData(h ws.Header, m *serverMessage) error {
 	buf := wsBuffers.Get().(*[]byte)
 	defer wsBuffers.Put(buf)
-	var src io.Reader = k.server.in
-	if text != nil {
-		src = text
-	}
-	op := h.OpCode
-	for left := h.Length; ; op = ws.OpContinuation {
-		n := 0
-		if left > 0 {
-			var err error
-			n, err = src.Read((*buf)[wsHeadroom : wsHeadroom+min(left, wsPiece)])
-			if errors.Is(err, wsutil.ErrInvalidUTF8) {
-				return k.serverFault(ws.StatusInvalidFramePayloadData, "a text message is not UTF-8")
-			}
-			if n == 0 {
-				return unexpected(err)
-			}
+	for left := h.Length; ; {
+		kept := copy((*buf)[wsHeadroom:], m.kept)
+		n, err := m.read((*buf)[wsHeadroom+kept:], left)
+		if errors.Is(err, wsutil.ErrInvalidUTF8) {
+			return k.serverFault(ws.StatusInvalidFramePayloadData, "a text message is not UTF-8")
 		}
-		if refused := k.fl.cleanMessage((*buf)[wsHeadroom : wsHeadroom+n]); refused != nil {
-			return &wsFault{ws.StatusPolicyViolation, refused}
+		if n == 0 && left > 0 {
+			return unexpected(err)
 		}
 		left -= int64(n)
 		last := left == 0
-		if last && h.Fin && text != nil && !text.Valid() {
+		if last && h.Fin && m.text != nil && !m.text.Valid() {
 			return k.serverFault(ws.StatusInvalidFramePayloadData, "a text message is not UTF-8")
 		}
-		if err := k.client.write(op, h.Fin && last, (*buf)[:wsHeadroom+n]); err != nil || last {
+		if err := k.passPiece(m, (*buf)[:wsHeadroom+kept+n], kept, last && h.Fin); err != nil || last {
 			return err
 		}
 		k.alive()
 	}
+}
+
+// read gives the next bytes of a frame of which so many are left.
+func (m *serverMessage) read(p []byte, left int64) (int, error) {
+	if left == 0 {
+		return 0, nil
+	}
+	return m.src.Read(p[:min(left, int64(len(p)))])
+}
+
+// passPiece cleans a piece and passes it on, but for what could be the beginning
+// of a secret.
+func (k *socket) passPiece(m *serverMessage, buf []byte, kept int, end bool) error {
+	watch := k.fl.secrets.coming
+	if refused := k.fl.cleanMessage(watch, buf[wsHeadroom:], kept); refused != nil {
+		return &wsFault{ws.StatusPolicyViolation, refused}
+	}
+	held := min(watch.Held(), len(buf)-wsHeadroom)
+	switch {
+	case end:
+		held = 0
+	case held > wsPiece/2:
+		return &wsFault{ws.StatusPolicyViolation, forbidden(k.fl.f.host, "a message of the server has more escapes or line ends than can be searched for credentials")}
+	}
+	ready := len(buf) - held
+	m.kept = append(m.kept[:0], buf[ready:]...)
+	if ready == wsHeadroom && !end {
+		return nil
+	}
+	op := m.op
+	m.op = ws.OpContinuation
+	return k.client.write(op, end, buf[:ready])
 }

@@ -170,10 +170,12 @@ func (k *socket) passControl(from, to *wsPeer, h ws.Header) error {
 	if err != nil {
 		return err
 	}
-	if from == &k.client {
-		if refused := k.look(buf[wsHeadroom:]); refused != nil {
-			return &wsFault{ws.StatusPolicyViolation, refused}
-		}
+	look := k.look
+	if from == &k.server {
+		look = k.fl.cleanControl
+	}
+	if refused := look(buf[wsHeadroom:]); refused != nil {
+		return &wsFault{ws.StatusPolicyViolation, refused}
 	}
 	return to.write(h.OpCode, true, buf)
 }
