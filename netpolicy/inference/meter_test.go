@@ -180,3 +180,36 @@ func TestMeterGivesUp(t *testing.T) {
 		}
 	}
 }
+
+// How an answer was cut into pieces makes no difference to what is passed on and
+// counted.
+func FuzzMeter(f *testing.F) {
+	for _, seed := range []string{chatStream + chatUsage + chatDone, anthropicStream + anthropicEnd, "data: {\r\ndata: }\r\n\r\n", "\n\ndata:\n\n:"} {
+		f.Add(uint8(opChat), true, []byte(seed), uint16(3))
+		f.Add(uint8(opMessages), false, []byte(seed), uint16(11))
+	}
+	f.Fuzz(func(t *testing.T, op uint8, hides bool, answer []byte, size uint16) {
+		run := func(size int) (string, Usage) {
+			m := (&Target{op: operation(op % uint8(opList)), HidesUsage: hides}).Measure("text/event-stream")
+			var out strings.Builder
+			for rest := answer; len(rest) > 0; {
+				n := min(size, len(rest))
+				out.Write(m.Pass(rest[:n]))
+				rest = rest[n:]
+			}
+			out.Write(m.Rest())
+			return out.String(), m.End(true, &Hold{})
+		}
+		whole, used := run(len(answer) + 1)
+		pieces, again := run(int(size%64) + 1)
+		if whole != pieces || used != again {
+			t.Fatalf("got %q and %+v in pieces, want %q and %+v", pieces, again, whole, used)
+		}
+		if !hides && whole != string(answer) {
+			t.Fatalf("got %q passed on, want all", whole)
+		}
+		if used.Input < 0 || used.Output < 0 || used.CachedInput < 0 {
+			t.Fatalf("got %+v, want nothing below 0", used)
+		}
+	})
+}

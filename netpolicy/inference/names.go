@@ -15,7 +15,10 @@ var (
 		cache_control thinking thinking_budget enable_thinking chat_template_kwargs guided_json guided_regex guided_choice
 		guided_grammar structured_outputs grammar json_schema ignore_eos skip_special_tokens spaces_between_special_tokens
 		stop_token_ids include_stop_str_in_output use_beam_search typical_p mirostat mirostat_tau mirostat_eta cache_prompt
-		keep_alive usage transforms provider safe_prompt random_seed think add_generation_prompt session_id`)
+		keep_alive usage transforms provider safe_prompt random_seed think add_generation_prompt session_id
+		tags do_sample request_id tool_stream user_id vl_high_resolution_images prompt_mode citation_options
+		disable_tool_validation prompt_truncate_len context_length_exceeded_behavior raw_output perf_metrics_in_response
+		return_token_ids`)
 	responsesNames = words(`model input instructions stream stream_options temperature top_p top_logprobs max_output_tokens
 		max_tool_calls tools tool_choice parallel_tool_calls reasoning text truncation store include metadata user
 		safety_identifier prompt_cache_key prompt_cache_retention service_tier client_metadata context_management
@@ -23,7 +26,7 @@ var (
 	embeddingNames = words(`model input encoding_format dimensions user input_type truncate provider task normalized
 		truncate_prompt_tokens keep_alive options`)
 	messagesNames = words(`model messages system max_tokens stream temperature top_p top_k stop_sequences tools tool_choice
-		metadata thinking service_tier output_config output_format context_management cache_control speed`)
+		metadata thinking service_tier output_config output_format context_management cache_control speed inference_geo`)
 	geminiNames = words(`model contents content systemInstruction tools toolConfig safetySettings generationConfig
 		cachedContent labels serviceTier taskType title outputDimensionality autoTruncate requests generateContentRequest
 		embedContentConfig`)

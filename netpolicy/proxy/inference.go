@@ -48,15 +48,15 @@ func (fl *flow) inference() *refusal {
 		return fl.refuseCall(d)
 	}
 	fl.model.call, fl.model.family = call, call.Family
+	fl.note = append(fl.note, func(e *audit.Event) {
+		e.Model, e.Route = fl.model.target().Model, fl.model.target().Route
+	})
 	if call.Counted {
 		if refused := fl.reserve(); refused != nil {
 			return refused
 		}
 	}
 	fl.replies = append(fl.replies, fl.measure)
-	fl.note = append(fl.note, func(e *audit.Event) {
-		e.Model, e.Route = fl.model.target().Model, fl.model.target().Route
-	})
 	return fl.aim(0)
 }
 
