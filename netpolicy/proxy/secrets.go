@@ -180,6 +180,10 @@ func (fl *flow) secretEvent(name string, verdict audit.Verdict, reason string) {
 	})
 }
 
+// partial are the fields that ask for a part of an answer. A server may give all
+// of it instead (RFC 9110, section 14.2).
+var partial = []string{"Range", "If-Range", "Request-Range"}
+
 // attachCredential is the last thing that changes the request.
 func (fl *flow) attachCredential() *refusal {
 	v, c := fl.rules.Credentials, fl.secrets.credential
@@ -211,6 +215,12 @@ func (fl *flow) attachCredential() *refusal {
 	}
 	if refused := fl.put(c, secret); refused != nil {
 		return refused
+	}
+	if !c.Signs() {
+		// A server that repeats the secret would give it away slice by slice.
+		for _, name := range partial {
+			delete(fl.out.Header, name)
+		}
 	}
 	fl.secrets.attached = secret
 	fl.note = append(fl.note, func(e *audit.Event) { e.Credential = cmp.Or(e.Credential, c.Name) })
