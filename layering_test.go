@@ -45,7 +45,6 @@ var owners = map[string][]string{
 	"github.com/gobwas/ws":                          {"netpolicy/proxy"},
 	"github.com/vektah/gqlparser/v2":                {"netpolicy/proxy"},
 	"github.com/zalando/go-keyring":                 {"secret"},
-	"golang.org/x/time":                             {"netpolicy/proxy"},
 	"github.com/containerd/console":                 {"sandbox"},
 	"github.com/google/nftables":                    {"sandbox"},
 	"github.com/landlock-lsm/go-landlock":           {"sandbox"},
