@@ -60,6 +60,7 @@ type Target struct {
 
 	op       operation
 	doc      strictjson.Value
+	options  strictjson.Value // stream_options of the client
 	limitsAt []string
 	choices  int64
 }

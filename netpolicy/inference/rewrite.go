@@ -17,12 +17,24 @@ func (t *Target) rewrite(e endpoint, f *facts, model string) {
 	}
 	if e.op == opChat && f.stream || e.op == opCompletions && f.stream {
 		options := t.doc.Get("stream_options")
+		t.options = options
 		if options.Kind() != strictjson.Object {
 			options = strictjson.ObjectOf()
 		}
 		t.doc = t.doc.With("stream_options", options.With("include_usage", strictjson.BoolOf(true)))
 		t.HidesUsage = !f.usage
 	}
+}
+
+// ForgoUsage takes back that usage is asked for at the end of a stream: some
+// servers refuse the field. It must not be called when the client asked for it.
+func (t *Target) ForgoUsage() {
+	t.HidesUsage = false
+	if t.options.Kind() == strictjson.Invalid {
+		t.doc = t.doc.Without("stream_options")
+		return
+	}
+	t.doc = t.doc.With("stream_options", t.options)
 }
 
 // renameGemini changes the model where a body repeats the path's.
@@ -46,12 +58,13 @@ func renameGemini(doc strictjson.Value, model string) strictjson.Value {
 	return doc
 }
 
-// cap bounds the tokens of each answer, in the fields that the client used, or in
-// the one that the provider reads.
+// cap bounds the tokens of each answer, in the fields that the client used and in
+// the one that the provider reads. OpenAI refuses both of its names together; others
+// read the older one, and some no other.
 func (t *Target) cap(most int64) {
 	at := t.limitsAt
-	if len(at) == 0 {
-		at = []string{t.limitField()}
+	if field := t.limitField(); !slices.Contains(at, field) && (len(at) == 0 || field == "/max_tokens") {
+		at = append(slices.Clone(at), field)
 	}
 	for _, pointer := range at {
 		outer, name, nested := strings.Cut(pointer[1:], "/")

@@ -26,6 +26,8 @@ type modelCall struct {
 	meter *inference.Meter
 	whole bool // the answer came to its end
 	gone  bool // the client left before the answer
+	// forgone tells that usage is not asked for, since the server refused that.
+	forgone bool
 }
 
 func (m *modelCall) target() *inference.Target { return &m.call.Targets[m.at] }
@@ -103,6 +105,9 @@ func (fl *flow) aim(i int) *refusal {
 	m := fl.model
 	m.at = i
 	t := m.target()
+	if _, silent := fl.s.silent.Load(t.Host); silent && t.HidesUsage {
+		t.ForgoUsage()
+	}
 	scheme, standard := "https", uint16(443)
 	if t.Plain {
 		scheme, standard = "http", 80
@@ -203,6 +208,9 @@ func (fl *flow) measure(resp *http.Response) *refusal {
 		}
 	}
 	answer := &modelAnswer{ReadCloser: resp.Body, fl: fl}
+	if resp.StatusCode/100 == 2 && m.forgone {
+		fl.s.silent.Store(m.target().Host, true)
+	}
 	if resp.StatusCode/100 == 2 && m.hold != nil {
 		m.meter = m.target().Measure(resp.Header.Get("Content-Type"))
 		if answer.filtered = m.meter.Changes(); answer.filtered {

@@ -85,6 +85,44 @@ func TestModelFailover(t *testing.T) {
 	}
 }
 
+// A server that refuses to be asked for usage is asked without, and from then on
+// at once. A refusal for another reason stays what it is.
+func TestModelForgoesUsage(t *testing.T) {
+	stream := "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\ndata: [DONE]\n\n"
+	w := newModelWorld(t, modelRoutes())
+	w.provider("first.example.org", 443, func(rw http.ResponseWriter, r *http.Request) {
+		seen := w.asked()
+		body := seen[len(seen)-1].body
+		if strings.Contains(body, "stream_options") || strings.Contains(body, "bad") {
+			rw.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = io.WriteString(rw, "Extra inputs are not permitted")
+			return
+		}
+		streams(stream)(rw, r)
+	})
+	c := w.client("first.example.org", 443, false)
+	for i, step := range []struct {
+		body   string
+		status int
+		asked  int
+	}{
+		{`{"model":"m","stream":true,"messages":[],"user":"bad"}`, 422, 2},
+		{`{"model":"m","stream":true,"messages":[]}`, 200, 4},
+		{`{"model":"m","stream":true,"messages":[]}`, 200, 5},
+		{`{"model":"m","stream":true,"messages":[],"stream_options":{"include_usage":true}}`, 422, 6},
+	} {
+		status, body, _ := w.ask(c, "https://first.example.org/v1/chat/completions", step.body)
+		if status != step.status || status == 200 && body != stream || len(w.asked()) != step.asked {
+			t.Errorf("call %d: got %d %q after %d requests, want %d after %d", i, status, body, len(w.asked()), step.status, step.asked)
+		}
+		w.used(i + 1)
+	}
+	if got := w.srv.Models(); got.Requests != 6 || got.Output != 8 {
+		t.Errorf("got %+v, want six requests and the tokens of two calls", got)
+	}
+	w.wantNoFault()
+}
+
 // A budget that is used up ends further calls with an answer that agents take as
 // final; at 80 % it is on record once.
 func TestModelBudget(t *testing.T) {

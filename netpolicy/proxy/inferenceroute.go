@@ -22,7 +22,7 @@ func (fl *flow) send() (*http.Response, *refusal) {
 		m.sent = true
 		resp, refused := fl.roundTrip()
 		m.gone = fl.out.Context().Err() != nil
-		if !fl.failedOver(resp, refused) {
+		if !fl.forgoesUsage(resp) && !fl.failedOver(resp, refused) {
 			if refused != nil {
 				fl.dress(refused)
 			}
@@ -32,6 +32,42 @@ func (fl *flow) send() (*http.Response, *refusal) {
 			_ = resp.Body.Close()
 		}
 	}
+}
+
+// forgoesUsage aims at the same route once more when it may have refused the call
+// because of what we added to it, and tells whether it did.
+func (fl *flow) forgoesUsage(resp *http.Response) bool {
+	m := fl.model
+	t := m.target()
+	if resp == nil || resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusUnprocessableEntity || !t.HidesUsage || m.gone {
+		return false
+	}
+	kept := *t
+	t.ForgoUsage()
+	m.forgone = fl.again(m.at)
+	if !m.forgone {
+		*t = kept
+	}
+	return m.forgone
+}
+
+// again aims at a route for another attempt, if the budget and all later steps
+// let it; otherwise everything stays as it is.
+func (fl *flow) again(at int) bool {
+	m := fl.model
+	if m.hold != nil {
+		d, alarms := fl.s.models.Attempt(fl.s.now(), fl.rules.Inference.Budget())
+		fl.s.alarm(alarms)
+		if d != nil {
+			return false
+		}
+	}
+	before, out, decision := m.at, fl.out, fl.decision
+	if fl.aim(at) != nil || fl.depart() != nil {
+		m.at, fl.out, fl.decision = before, out, decision
+		return false
+	}
+	return true
 }
 
 // failedOver aims at the next route when this one failed before the first byte of
@@ -47,20 +83,11 @@ func (fl *flow) failedOver(resp *http.Response, refused *refusal) bool {
 	if resp != nil {
 		why = "it answered with status " + strconv.Itoa(resp.StatusCode)
 	}
-	if m.hold != nil {
-		d, alarms := fl.s.models.Attempt(fl.s.now(), fl.rules.Inference.Budget())
-		fl.s.alarm(alarms)
-		if d != nil {
-			return false
-		}
-	}
-	from, old, decision := m.target(), fl.out, fl.decision
-	to := &m.call.Targets[m.at+1]
-	if fl.aim(m.at+1) != nil || fl.depart() != nil {
-		m.at--
-		fl.out, fl.decision = old, decision
+	from, to := m.target(), &m.call.Targets[m.at+1]
+	if !fl.again(m.at + 1) {
 		return false
 	}
+	m.forgone = false
 	fl.s.record(audit.Event{
 		Kind: audit.KindUpstream, Host: from.Host.String(), Port: from.Port, Model: from.Model, Route: from.Route,
 		Reason: "route " + strconv.Quote(from.Route) + " failed (" + why + "), " + strconv.Quote(to.Route) + " is tried",

@@ -58,12 +58,12 @@ type Server struct {
 	// Stop is told that the run must end, and why. Nil: it goes on, and only the
 	// request at hand is refused.
 	Stop func(reason string)
-	// Refresh is told the name of a credential that a server did not take, so that
-	// its source is read again and Reload called. Nil: it stays as it is.
-	Refresh func(credential string)
 	// Statm is /proc/PID/statm of this process, for its metrics. Nil: they do
 	// not say how much memory it has.
 	Statm io.ReaderAt
+	// Refresh is told the name of a credential that a server did not take, so that
+	// its source is read again and Reload called. Nil: it stays as it is.
+	Refresh func(credential string)
 	// Limits bounds what the sandbox can make the Server hold.
 	Limits Limits
 
@@ -79,6 +79,7 @@ type Server struct {
 	asked   askedOnce // credentials to be read again
 	traffic traffic
 	models  inference.Ledger
+	silent  sync.Map // hosts that refuse to be asked for usage in streams
 	own     ownDoors
 	open    atomic.Int64 // connections
 	streams atomic.Int64 // HTTP/2 requests
