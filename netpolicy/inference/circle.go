@@ -23,10 +23,25 @@ type toolUse struct {
 type history struct {
 	uses  []toolUse
 	final bool // the model's last message called nothing
+	// open are the calls without a result: by id the latest last; those without one
+	// in order, by the tool's name and, under "", all of them.
+	byID, byName map[string][]int
 }
 
 // call notes a call.
 func (h *history) call(id, name, args string) {
+	if h.byID == nil {
+		h.byID, h.byName = map[string][]int{}, map[string][]int{}
+	}
+	at := len(h.uses)
+	if id != "" {
+		h.byID[id] = append(h.byID[id], at)
+	} else {
+		h.byName[""] = append(h.byName[""], at)
+		if name != "" {
+			h.byName[name] = append(h.byName[name], at)
+		}
+	}
 	h.final = false
 	h.uses = append(h.uses, toolUse{id: id, name: name, key: name + "\x00" + args})
 }
@@ -38,7 +53,7 @@ func (h *history) said() { h.final = true }
 // something new; beside results of tools it is what a program adds.
 func (h *history) asked() {
 	if h.final {
-		h.uses = nil
+		*h = history{}
 	}
 	h.final = false
 }
@@ -48,22 +63,31 @@ func (h *history) asked() {
 // order.
 func (h *history) result(id, name, text string, failed bool) {
 	h.final = false
-	at := -1
-	if id != "" {
-		for i := len(h.uses) - 1; i >= 0 && at < 0; i-- {
-			if h.uses[i].id == id && !h.uses[i].done {
-				at = i
-			}
-		}
-	} else {
-		at = slices.IndexFunc(h.uses, func(u toolUse) bool {
-			return !u.done && u.id == "" && (name == "" || u.name == name)
-		})
-	}
-	if at >= 0 {
+	if at, ok := h.take(id, name); ok {
 		u := &h.uses[at]
 		u.done, u.result, u.failed = true, text, failed || isFailure(text)
 	}
+}
+
+// take gives the open call that a result is for.
+func (h *history) take(id, name string) (at int, ok bool) {
+	if open := h.byID[id]; id != "" && len(open) > 0 {
+		h.byID[id] = open[:len(open)-1]
+		return open[len(open)-1], true
+	}
+	if id != "" {
+		return 0, false
+	}
+	open := h.byName[name]
+	for len(open) > 0 && h.uses[open[0]].done { // found under its other name
+		open = open[1:]
+	}
+	if len(open) == 0 {
+		delete(h.byName, name)
+		return 0, false
+	}
+	h.byName[name] = open[1:]
+	return open[0], true
 }
 
 // circle tells whether a conversation turns in circles.

@@ -29,7 +29,6 @@ type Meter struct {
 	output bool
 	closed bool // the provider said that this is the end
 	text   int64
-	any    bool
 	deaf   bool // nothing is read any more
 }
 
@@ -61,7 +60,6 @@ func (m *Meter) Changes() bool { return m.hides }
 // Pass reads a piece of the answer and gives what of it goes on to the client;
 // the slice holds until the next call.
 func (m *Meter) Pass(p []byte) []byte {
-	m.any = m.any || len(p) > 0
 	switch {
 	case m.deaf:
 		m.text += int64(len(p))
@@ -288,11 +286,16 @@ func (m *Meter) End(whole bool, h *Hold) Usage {
 		m.readWhole()
 	} else if !m.deaf && (len(m.data) > 0 || len(m.line) > 0) {
 		m.piece(m.data)
-	}
-	if !m.any && !whole {
-		return h.Full()
+		if m.usage == (Usage{}) && m.text == 0 { // no line end that is known
+			m.text = int64(len(m.line))
+		}
 	}
 	u := m.usage
+	if !whole && !m.closed && m.unseen() {
+		full := h.Full()
+		u.Input, u.Output, u.Estimated = max(u.Input, full.Input), max(u.Output, full.Output), true
+		return u
+	}
 	silent := !m.target.op.writes()
 	u.Estimated = !m.input || !m.output && !silent || !m.closed && !whole
 	if u.Estimated {
@@ -302,6 +305,14 @@ func (m *Meter) End(whole bool, h *Hold) Usage {
 		}
 	}
 	return u
+}
+
+// unseen tells of an answer that was cut off that nothing can be told by what was
+// seen of it: an answer in one piece is billed whole, and a stream may have begun
+// with thoughts that nobody is shown.
+func (m *Meter) unseen() bool {
+	said := m.output && m.target.op != opMessages // Anthropic says 1 as it begins
+	return m.framing == inOne || m.text == 0 && !said
 }
 
 // readWhole reads an answer that came in one piece.

@@ -23,6 +23,7 @@ func (r *reader) ollama() {
 		}
 	}
 	r.fetches(r.doc.Get("images"), "images")
+	r.exact(r.doc.Get("messages"), "messages", "role", "content", "images", "tool_calls", "tool_name")
 	for i, m := range r.doc.Get("messages").Items() {
 		where := fmt.Sprintf("messages[%d]", i)
 		r.fetches(m.Get("images"), where+".images")

@@ -1,0 +1,63 @@
+package inference
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMeterCutBeforeAnything: whoever leaves as soon as something came is charged
+// with all that was set aside, unless what came says what was used.
+func TestMeterCutBeforeAnything(t *testing.T) {
+	hold := &Hold{amount: Totals{Input: 50, Output: 4000}}
+	full := Usage{50, 0, 4000, true}
+	const stream, one = "text/event-stream", "application/json"
+	for _, c := range []struct {
+		name, content, answer string
+		op                    operation
+		want                  Usage
+	}{
+		{"control: text", stream, events(`{"choices":[{"delta":{"content":"abcdefgh"}}]}`), opChat, Usage{50, 0, 2, true}},
+		{"control: usage", stream, chatUsage, opChat, Usage{100, 40, 20, true}},
+		{"a comment", stream, ": PROCESSING\n\n", opChat, full},
+		{"a role", stream, events(`{"choices":[{"delta":{"role":"assistant","content":""}}]}`), opChat, full},
+		{"message_start", stream, "data: " + `{"type":"message_start","message":{"usage":{"input_tokens":60,"output_tokens":1}}}` + "\n\n", opMessages, Usage{60, 0, 4000, true}},
+		{"response.created", stream, events(`{"type":"response.created","response":{"usage":null}}`), opResponses, full},
+		{"blanks before JSON", one, "   \n", opChat, full},
+		{"half of JSON", one, `{"choices":[{"message":{"content":"hi`, opChat, full},
+	} {
+		m := (&Target{op: c.op, Need: Need{Input: 50}}).Measure(c.content)
+		m.Pass([]byte(c.answer))
+		if got := m.End(false, hold); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
+		}
+	}
+	m := (&Target{op: opChat, Need: Need{Input: 50}}).Measure(stream)
+	m.Pass([]byte(strings.ReplaceAll(chatStream, "\n", "\r")))
+	if got := m.End(true, hold); got.Output == 0 {
+		t.Errorf("line ends that nobody reads: got %+v, want an estimate", got)
+	}
+}
+
+// TestManyCalls: a conversation of very many calls and results that belong to none
+// of them is read in a time that grows with its length alone.
+func TestManyCalls(t *testing.T) {
+	for _, c := range []struct{ name, call, result string }{
+		{"ids", `{"type":"tool_use","id":"a","name":"f"}`, `{"type":"tool_result","tool_use_id":"b"}`},
+		{"one id", `{"type":"tool_use","id":"a","name":"f"}`, `{"type":"tool_result","tool_use_id":"a"}`},
+		{"no ids", `{"type":"tool_use","name":"f"}`, `{"type":"tool_result"}`},
+	} {
+		const n = 40_000
+		body := fmt.Sprintf(`{"model":"claude-x","max_tokens":9,"messages":[{"role":"assistant","content":[%s]},{"role":"user","content":[%s]}]}`,
+			strings.TrimSuffix(strings.Repeat(c.call+",", n), ","), strings.TrimSuffix(strings.Repeat(c.result+",", n), ","))
+		began := time.Now()
+		f, d := read(endpoint{op: opMessages, family: Anthropic}, []byte(body))
+		if d != nil || len(f.uses) != n {
+			t.Fatalf("%s: got %d calls and %v, want %d", c.name, len(f.uses), d, n)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("%s: took %v", c.name, took)
+		}
+	}
+}
