@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
 // TestMeterCutBeforeAnything: whoever leaves as soon as something came is charged
@@ -58,6 +60,40 @@ func TestManyCalls(t *testing.T) {
 		}
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("%s: took %v", c.name, took)
+		}
+	}
+}
+
+// TestLimitThatNobodyReads: a client bounds its output in a field that many servers
+// do not know, so that the server writes without end.
+func TestLimitThatNobodyReads(t *testing.T) {
+	bounded := providers()
+	for i := range bounded.Routes {
+		bounded.Routes[i].MaxOutputTokens = 1000
+	}
+	budget := providers()
+	budget.Budget.OutputTokens = 1_000_000
+	const newer, both = `"max_completion_tokens":9}`, `"max_completion_tokens":9,"max_tokens":9}`
+	for _, c := range []struct {
+		name  string
+		in    policy.Inference
+		route int
+		path  string
+		want  string
+	}{
+		{"control: nothing is bounded", providers(), 4, "/api/v1/chat/completions", newer},
+		{"control: OpenAI", bounded, 0, "/v1/chat/completions", newer},
+		{"bounded", bounded, 4, "/api/v1/chat/completions", both},
+		{"budget", budget, 4, "/api/v1/chat/completions", both},
+		{"completions", bounded, 4, "/api/v1/completions", both},
+	} {
+		model := map[int]string{0: "gpt-5", 4: "nousresearch/h"}[c.route]
+		call, d := compile(t, c.in).Judge(c.route, post(c.path, `{"model":"`+model+`","prompt":"a","max_completion_tokens":9}`))
+		if d != nil {
+			t.Fatalf("%s: %v", c.name, d)
+		}
+		if got := string(call.Targets[0].Body(0)); !strings.HasSuffix(got, c.want) {
+			t.Errorf("%s: got %s, want %s at its end", c.name, got, c.want)
 		}
 	}
 }

@@ -231,6 +231,9 @@ func (s *Set) target(r *route, e endpoint, f *facts, query url.Values, header ma
 	}
 	t.Need.Choices, t.Need.Least = f.choices, f.least
 	t.Need.Output = t.outputOf(f.output, int64(r.MaxOutputTokens), e)
+	if t.Need.Output > 0 && (r.MaxOutputTokens > 0 || s.budget != (policy.Budget{})) && t.limitField() == "/max_tokens" {
+		t.cap(t.Need.Output) // also in the one name that every server of this shape reads
+	}
 	if t.Need.Output > 0 && t.Need.Output < f.least {
 		return Target{}, denied("the request needs at least %d tokens of output, the route allows %d", f.least, t.Need.Output)
 	}
