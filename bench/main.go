@@ -26,22 +26,24 @@ type options struct {
 	only  string
 }
 
-// group is a set of rows that are measured together.
+// group is a set of rows that are measured together. Those of one section stand
+// in one table.
 type group struct {
-	name    string
-	measure func(*shop) ([]row, error)
+	name, section string
+	measure       func(*shop) ([]row, error)
 }
 
 var groups = []group{
-	{"launch", measureLaunch},
-	{"crowd", measureCrowd},
-	{"memory", measureMemory},
-	{"calls", measureCalls},
-	{"work", measureWork},
-	{"bytes", measureBytes},
-	{"https", measureHTTPS},
-	{"peers", measurePeers},
-	{"decide", measureDecide},
+	{"launch", "sandbox", measureLaunch},
+	{"crowd", "sandbox", measureCrowd},
+	{"memory", "sandbox", measureMemory},
+	{"calls", "sandbox", measureCalls},
+	{"work", "sandbox", measureWork},
+	{"connections", "network", measureConnections},
+	{"bytes", "network", measureBytes},
+	{"https", "network", measureHTTPS},
+	{"peers", "network", measurePeers},
+	{"decide", "network", measureDecide},
 }
 
 func main() {
@@ -50,7 +52,7 @@ func main() {
 	}
 	var o options
 	flag.BoolVar(&o.json, "json", false, "print JSON instead of a table")
-	flag.StringVar(&o.write, "write", "", "also write the table into the generated section of this file")
+	flag.StringVar(&o.write, "write", "", "also write the tables into the generated sections of this file")
 	flag.DurationVar(&o.calm, "calm", 0, "how long to wait for a load average under 2.5 before starting")
 	flag.StringVar(&o.only, "only", "", "measure these groups only: "+groupNames()+"; several with commas")
 	flag.Parse()
@@ -99,7 +101,7 @@ func run(o options) error {
 			rows = append(rows, row{What: g.name, Figure: "not measured: " + err.Error()})
 		}
 		for i := range rows {
-			rows[i].Load = before
+			rows[i].Load, rows[i].Section = before, g.section
 		}
 		r.Rows = append(r.Rows, rows...)
 	}

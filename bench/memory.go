@@ -29,9 +29,8 @@ func measureMemory(s *shop) ([]row, error) {
 	if err != nil {
 		return rows, err
 	}
-	rows = append(rows, within(fmt.Sprintf("memory of %d sandboxes against %d", many, few), "linear: no more for each",
-		fmt.Sprintf("%.1f MiB each, against %.1f", b/1024/many, a/1024/few), b/many, 1.1*a/few))
-	return append(rows, s.connectionRows()...), nil
+	return append(rows, within(fmt.Sprintf("memory of %d sandboxes against %d", many, few), "linear: no more for each",
+		fmt.Sprintf("%.1f MiB each, against %.1f", b/1024/many, a/1024/few), b/many, 1.1*a/few)), nil
 }
 
 // weigh starts sandboxes and sums what they take beside their commands.
@@ -89,10 +88,11 @@ func roleOf(p process, launcher int) string {
 // held is how many connections are kept open, one after the other.
 var held = []int{0, 256, 1000}
 
-func (s *shop) connectionRows() []row {
+// measureConnections weighs the proxy.
+func measureConnections(s *shop) ([]row, error) {
 	n, err := s.openNetwork()
 	if err != nil {
-		return []row{{What: "memory of a connection", Figure: "not measured: " + err.Error()}}
+		return nil, err
 	}
 	defer n.close()
 	var rows []row
@@ -114,7 +114,7 @@ func (s *shop) connectionRows() []row {
 		}
 		rows = append(rows, within(kind.what, kind.budget, figure, kib, 10))
 	}
-	return rows
+	return rows, nil
 }
 
 // weighConnections tells what the proxy takes with so many idle connections.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,9 +56,9 @@ func runAsUser(o options, name string) error {
 		return err
 	}
 	go tellMemory(answer)
-	cmd := exec.Command(self, "--only", o.only, "--calm", o.calm.String(), "--json="+strconv.FormatBool(o.json))
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles, cmd.Dir = io.MultiWriter(os.Stdout, &out), os.Stderr, []*os.File{ask}, account.HomeDir
+	cmd := exec.Command(self, "--only", o.only, "--calm", o.calm.String(), "--json")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles, cmd.Dir = &out, os.Stderr, []*os.File{ask}, account.HomeDir
 	cmd.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + account.HomeDir, "USER=" + name, "LANG=C.UTF-8",
 		"HERMES_WRAP_BIN=" + bin, envMemory + "=3", envDecide + "=" + decide,
@@ -65,10 +67,11 @@ func runAsUser(o options, name string) error {
 	if err := cmd.Run(); err != nil {
 		return err
 	}
-	if o.write != "" && !o.json {
-		return replaceSection(o.write, out.String())
+	var r report
+	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
+		return fmt.Errorf("read what was measured: %w", err)
 	}
-	return nil
+	return r.deliver(o)
 }
 
 func copyProgram(from, to string) error {
