@@ -64,26 +64,40 @@ func (j *judging) exposed() {
 	first := map[string]string{}
 	for _, name := range sortedKeys(j.policy.Credentials) {
 		c, path := j.policy.Credentials[name], "credentials."+name
-		v := c.Expose.Env
-		if other, taken := first[v]; taken && v != "" {
-			j.refuse(c.Pos, path, fmt.Sprintf("the variable %s is exposed by the credential %q too", v, other), "give each its own variable")
+		for _, v := range c.variables() {
+			if other, taken := first[v]; taken {
+				j.refuse(c.Pos, path, fmt.Sprintf("the variable %s is exposed by the credential %q too", v, other), "give each its own variable")
+			}
+			if _, taken := env.Set[v]; taken {
+				j.refuse(c.Pos, path, fmt.Sprintf("the variable %s is set by env.set too", v), "remove one of the two")
+			}
+			first[v] = name
 		}
-		if _, taken := env.Set[v]; taken && v != "" {
-			j.refuse(c.Pos, path, fmt.Sprintf("the variable %s is set by env.set too", v), "remove one of the two")
-		}
-		first[v] = name
 		sources := []CredentialSource{c.Source}
 		if c.OAuth != nil && c.OAuth.ClientSecret != nil {
 			sources = append(sources, *c.OAuth.ClientSecret)
 		}
 		for i, s := range sources {
-			if s.Env == "" || i == 0 && s.Env == v {
+			if s.Env == "" || i == 0 && slices.Contains(c.variables(), s.Env) {
 				continue // the placeholder takes its place
 			}
 			if slices.ContainsFunc(env.Allow, func(n Name) bool { return coversName(n.Text, s.Env) }) {
 				j.refuse(c.Pos, path, fmt.Sprintf("env.allow lets the secret itself in: %s", s.Env), fmt.Sprintf("remove it from env.allow, or write expose: {env: %s}", s.Env))
 			}
 		}
+	}
+}
+
+// variables lists where the placeholder shows.
+func (c Credential) variables() []string {
+	switch v := c.Expose.Env; {
+	case v == "":
+		return nil
+	case c.Attach == "sigv4":
+		v = strings.TrimSuffix(v, "_ACCESS_KEY_ID")
+		return []string{v + "_ACCESS_KEY_ID", v + "_SECRET_ACCESS_KEY", v + "_SESSION_TOKEN"}
+	default:
+		return []string{v}
 	}
 }
 

@@ -63,6 +63,7 @@ func TestNewSectionsAreChecked(t *testing.T) {
 		{"tcp", "access: read-only, credential: token", "protocol: tcp, ports: [443], credential: token", "network.rules[0].credential", "unread"},
 		{"sigv4 on mcp", "paths: [/mcp],", "paths: [/mcp], credential: aws,", "network.rules", "attach: sigv4"},
 		{"one variable twice", "{env: MODEL_KEY}", "{env: TOKEN}", "credentials.token", "exposed by the credential"},
+		{"part of a pair set too", "attach: sigv4,", "attach: sigv4, expose: {env: AWS},", "credentials.aws", "AWS_SECRET_ACCESS_KEY is set by env.set too"},
 		{"variable set too", "metrics:", "env: {set: {TOKEN: x}}\nmetrics:", "credentials.token", "set by env.set too"},
 		{"secret let in", "metrics:", "env: {allow: [\"REAL_*\"]}\nmetrics:", "credentials.token", "lets the secret itself in"},
 		{"secret file visible", "~/keys/model", "/usr/lib/model", "credentials.model.source.file", "visible inside"},
@@ -98,7 +99,10 @@ func TestNewSectionsAreChecked(t *testing.T) {
 			if !strings.Contains(fullText, tt.old) {
 				t.Fatalf("%q is not in the example", tt.old)
 			}
-			text := strings.Replace(fullText, tt.old, strings.ReplaceAll(tt.new, "${W}", w.work), 1)
+			text := strings.Replace(fullText, tt.old, strings.ReplaceAll(tt.new, "${W}", w.work), 1) + "env: {set: {AWS_SECRET_ACCESS_KEY: x}}\n"
+			if strings.Contains(tt.new, "env: {set") || strings.Contains(tt.new, "env: {allow") {
+				text = strings.Replace(fullText, tt.old, tt.new, 1)
+			}
 			_, err := w.load(text)
 			var ps Problems
 			if !errors.As(err, &ps) {
