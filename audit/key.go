@@ -49,7 +49,7 @@ func MakeKey(path string) (Key, error) {
 	if err != nil {
 		return Key{}, fmt.Errorf("make audit key %q: %w", path, err)
 	}
-	defer os.Remove(f.Name())
+	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.WriteString(hex.EncodeToString(fresh.secret[:]) + "\n")
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {

@@ -91,11 +91,25 @@ type attribute struct {
 // in it, and the recommended ones that a reader needs to tell allowed from denied.
 var (
 	everywhere = []attribute{
-		{"time", "number"}, {"class_uid", "number"}, {"category_uid", "number"}, {"activity_id", "number"}, {"type_uid", "number"},
-		{"severity_id", "number"}, {"status_id", "number"}, {"metadata", "object"}, {"metadata.version", "string"},
-		{"metadata.product", "object"}, {"metadata.product.name", "string"}, {"metadata.product.vendor_name", "string"},
-		{"metadata.product.version", "string"}, {"metadata.uid", "string"}, {"metadata.sequence", "number"},
-		{"metadata.event_code", "string"}, {"metadata.original_time", "string"}, {"metadata.correlation_uid", "string"}, {"unmapped", "object"},
+		{"time", "number"},
+		{"class_uid", "number"},
+		{"category_uid", "number"},
+		{"activity_id", "number"},
+		{"type_uid", "number"},
+		{"severity_id", "number"},
+		{"status_id", "number"},
+		{"metadata", "object"},
+		{"metadata.version", "string"},
+		{"metadata.product", "object"},
+		{"metadata.product.name", "string"},
+		{"metadata.product.vendor_name", "string"},
+		{"metadata.product.version", "string"},
+		{"metadata.uid", "string"},
+		{"metadata.sequence", "number"},
+		{"metadata.event_code", "string"},
+		{"metadata.original_time", "string"},
+		{"metadata.correlation_uid", "string"},
+		{"unmapped", "object"},
 	}
 	underControl = []attribute{{"action_id", "number"}, {"disposition_id", "number"}, {"metadata.profiles", "array"}, {"metadata.profiles.[0]", "string"}}
 	endpoints    = []attribute{{"src_endpoint.uid", "string"}, {"dst_endpoint", "object"}}

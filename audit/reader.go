@@ -111,7 +111,7 @@ func eachLine(path string, do func(line []byte, number int) error) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	for {
 		line, number, err := r.Next()
 		if errors.Is(err, io.EOF) {

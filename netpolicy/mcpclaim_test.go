@@ -199,7 +199,7 @@ func TestMessageHints(t *testing.T) {
 // The spellings that a denial sees take no more than a moment, however long the
 // text is that the agent sends.
 func TestLongTextIsJudgedAtOnce(t *testing.T) {
-	g := mustText("**/a/**/b*b/**/c")
+	g := fixedText("**/a/**/b*b/**/c")
 	for name, part := range map[string]string{"slashes": "/", "escapes": "%2561/", "letters": "bB", "segments": "a/b/"} {
 		text := strings.Repeat(part, (1<<20)/len(part))
 		start := time.Now()

@@ -273,8 +273,10 @@ func widerThan(before, after Policy) string {
 	}
 	x, y := before.Network.Budget, after.Network.Budget
 	for _, l := range [][2]int64{
-		{int64(before.Limits.Memory), int64(after.Limits.Memory)}, {int64(before.Limits.Pids), int64(after.Limits.Pids)},
-		{int64(x.BytesOut), int64(y.BytesOut)}, {int64(x.Hosts), int64(y.Hosts)},
+		{int64(before.Limits.Memory), int64(after.Limits.Memory)},
+		{int64(before.Limits.Pids), int64(after.Limits.Pids)},
+		{int64(x.BytesOut), int64(y.BytesOut)},
+		{int64(x.Hosts), int64(y.Hosts)},
 		{int64(before.Inference.Budget.Tokens), int64(after.Inference.Budget.Tokens)},
 	} {
 		if l[0] != 0 && (l[1] == 0 || l[1] > l[0]) {

@@ -157,8 +157,16 @@ func TestBudgetWindow(t *testing.T) {
 		tokens  int64
 		allowed bool
 	}{
-		{0, 600, true}, {50, 300, true}, {59, 1, false}, {60, 1, true}, {61, 1, false}, {109, 1, false}, {110, 900, true},
-		{121, 200, true}, {122, 1, false}, {170, 1, true},
+		{0, 600, true},
+		{50, 300, true},
+		{59, 1, false},
+		{60, 1, true},
+		{61, 1, false},
+		{109, 1, false},
+		{110, 900, true},
+		{121, 200, true},
+		{122, 1, false},
+		{170, 1, true},
 	} {
 		d, _ := call(&l, at(c.second), b, Need{Output: 50, Choices: 1}, Usage{Output: c.tokens})
 		if (d == nil) != c.allowed {

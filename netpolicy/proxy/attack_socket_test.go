@@ -69,7 +69,7 @@ func TestSocketEchoInPieces(t *testing.T) {
 func payloads(e *wsEnd) (all string, ended bool) {
 	_ = e.SetReadDeadline(time.Now().Add(5 * time.Second))
 	for {
-		f, err := ws.ReadFrame(e.in)
+		f, err := readFrame(e.in)
 		if err != nil {
 			return all, false
 		}

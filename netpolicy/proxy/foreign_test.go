@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -51,20 +50,6 @@ func TestSOCKS(t *testing.T) {
 		t.Errorf("outside: got %v %v, want nothing beyond the control's", l, d)
 	}
 	w.wantNoFault()
-}
-
-// sayAll sends text and ends its half, so that nobody waits for more.
-func sayAll(t *testing.T, door, text string) string {
-	t.Helper()
-	c, err := net.Dial("tcp", door)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = c.Close() }()
-	_, _ = io.WriteString(c, text)
-	closeWrite(c)
-	b, _ := io.ReadAll(c)
-	return string(b)
 }
 
 // An answer does not lead the client to another protocol or port, which would

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,8 +16,10 @@ import (
 const (
 	// maxGraphQLTokens bounds one document. Generated clients stay below 5,000.
 	maxGraphQLTokens = 20_000
-	// maxRootFields bounds the root fields of one operation.
+	// maxRootFields bounds the root fields of one operation, and maxRootVisits how
+	// often one is met in a document: fragments repeat theirs for each operation.
 	maxRootFields = 1000
+	maxRootVisits = 50_000
 )
 
 var errDocument = errors.New("GraphQL: the query cannot be parsed")
@@ -41,8 +42,9 @@ func parseDocument(source, name string) (text string, operations []netpolicy.Ope
 	if err := checkNames(doc.Operations, name); err != nil {
 		return "", nil, err
 	}
+	visits := 0
 	for _, o := range doc.Operations {
-		w := rootFields{fragments: fragments, seen: map[string]bool{}}
+		w := rootFields{fragments: fragments, seen: map[string]bool{}, found: map[string]bool{}, visits: &visits}
 		if err := w.collect(o.SelectionSet); err != nil {
 			return "", nil, err
 		}
@@ -128,19 +130,27 @@ func fragmentsOf(doc *ast.QueryDocument) (map[string]*ast.FragmentDefinition, er
 type rootFields struct {
 	fragments map[string]*ast.FragmentDefinition
 	seen      map[string]bool // fragments that were entered
+	found     map[string]bool // fields
 	fields    []string
+	visits    *int
 }
+
+var errRootFields = errors.New("GraphQL: more root fields than can be judged")
 
 func (w *rootFields) collect(set ast.SelectionSet) error {
 	for _, s := range set {
 		var err error
+		if *w.visits++; *w.visits > maxRootVisits {
+			return errRootFields
+		}
 		switch s := s.(type) {
 		case *ast.Field:
-			if !slices.Contains(w.fields, s.Name) {
+			if !w.found[s.Name] {
+				w.found[s.Name] = true
 				w.fields = append(w.fields, s.Name)
 			}
 			if len(w.fields) > maxRootFields {
-				err = errors.New("GraphQL: more root fields than can be judged")
+				err = errRootFields
 			}
 		case *ast.InlineFragment:
 			err = w.collect(s.SelectionSet)

@@ -58,7 +58,7 @@ func (fl *flow) inference() *refusal {
 			return refused
 		}
 	}
-	fl.replies = append(fl.replies, fl.measure)
+	fl.replies = append(fl.replies, fl.measure) //nolint:bodyclose // whoever sends the request closes it
 	return fl.aim(0)
 }
 

@@ -200,7 +200,7 @@ func (fl *flow) attachCredential() *refusal {
 		fl.out.Header["Accept-Encoding"] = []string{"identity"}
 		if !fl.secrets.answering {
 			fl.secrets.answering = true
-			fl.replies = append(fl.replies, fl.inspectAnswer)
+			fl.replies = append(fl.replies, fl.inspectAnswer) //nolint:bodyclose // whoever sends the request closes it
 		}
 	}
 	if c == nil {

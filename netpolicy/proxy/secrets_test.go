@@ -114,7 +114,8 @@ func TestAttachEachWay(t *testing.T) {
 	}{
 		"bearer": {policy.Credential{Attach: "bearer"}, func(r heardRequest) string { return strings.Join(r.header["Authorization"], "|") }, "Bearer " + liveSecret},
 		"basic": {
-			policy.Credential{Attach: "basic", User: "me"}, func(r heardRequest) string { return strings.Join(r.header["Authorization"], "|") },
+			policy.Credential{Attach: "basic", User: "me"},
+			func(r heardRequest) string { return strings.Join(r.header["Authorization"], "|") },
 			"Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+liveSecret)),
 		},
 		"header": {policy.Credential{Attach: "header", Header: "X-Api-Key", Prefix: "key "}, func(r heardRequest) string { return strings.Join(r.header["X-Api-Key"], "|") }, "key " + liveSecret},

@@ -42,7 +42,7 @@ func FuzzWebSocketClient(f *testing.F) {
 			t.Fatalf("got %d bytes held at the end, want 0", got)
 		}
 		for out.Len() > 0 {
-			frame, err := ws.ReadFrame(&out)
+			frame, err := readFrame(&out)
 			if err != nil {
 				t.Fatalf("server: got %v, want whole frames", err)
 			}

@@ -232,7 +232,7 @@ func TestWebSocketMessagesHeld(t *testing.T) {
 	over := 0
 	for _, c := range clients {
 		_ = c.SetReadDeadline(time.Now().Add(time.Second))
-		if f, err := ws.ReadFrame(c.in); err == nil && f.Header.OpCode == ws.OpClose {
+		if f, err := readFrame(c.in); err == nil && f.Header.OpCode == ws.OpClose {
 			if code, _ := ws.ParseCloseFrameData(f.Payload); code != 1013 {
 				t.Errorf("got code %d, want 1013", code)
 			}

@@ -167,8 +167,10 @@ func TestPostgreSQL(t *testing.T) {
 	mustRun(t, w, server, "chmod", "600", filepath.Join(data, "server.key"))
 	serve(t, w.Bare(server, filepath.Join(bin, "postgres"), "-D", data, "-p", fmt.Sprint(port), "-k", "", "-h", "127.0.0.1", "-c", "ssl=on", "-c", "fsync=off"), port)
 	argv := func(host string) []string {
-		return []string{"psql", "-XAtq", fmt.Sprintf("host=%s port=%d user=agent password=only-for-this-test dbname=postgres sslmode=verify-full sslrootcert=%s connect_timeout=10", host, port, root),
-			"-c", "select 6*7, ssl from pg_stat_ssl where pid = pg_backend_pid()"}
+		return []string{
+			"psql", "-XAtq", fmt.Sprintf("host=%s port=%d user=agent password=only-for-this-test dbname=postgres sslmode=verify-full sslrootcert=%s connect_timeout=10", host, port, root),
+			"-c", "select 6*7, ssl from pg_stat_ssl where pid = pg_backend_pid()",
+		}
 	}
 	if got := mustRun(t, w, work, argv("localhost")...); got != "42|t\n" {
 		t.Fatalf("bare: got %q, want %q", got, "42|t\n")

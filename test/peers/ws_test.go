@@ -26,17 +26,20 @@ func TestWebSocket(t *testing.T) {
 		bare, inside string // what the client prints, pongs apart
 	}{
 		{
-			"allowed", "/ws/echo", []string{allowedMessage, allowedMessage},
+			"allowed", "/ws/echo",
+			[]string{allowedMessage, allowedMessage},
 			"open|message " + allowedMessage + "|message " + allowedMessage + "|close 1000",
 			"open|message " + allowedMessage + "|message " + allowedMessage + "|close 1000",
 		},
 		{
-			"denied message", "/ws/echo", []string{allowedMessage, deniedMessage},
+			"denied message", "/ws/echo",
+			[]string{allowedMessage, deniedMessage},
 			"open|message " + allowedMessage + "|message " + deniedMessage + "|close 1000",
 			"open|message " + allowedMessage + "|close 1008",
 		},
 		{
-			"denied path", "/ws/other", []string{allowedMessage},
+			"denied path", "/ws/other",
+			[]string{allowedMessage},
 			"open|message " + allowedMessage + "|close 1000", "refused 403",
 		},
 	}
@@ -142,7 +145,8 @@ func TestCurl(t *testing.T) {
 		{"body that is too long", []string{"--data-binary", large, base + "/result"}, "200", "does not allow a body of 5000 bytes"},
 		{
 			"body of unknown length that is too long",
-			[]string{"-H", "Transfer-Encoding: chunked", "-H", "Content-Length:", "--data-binary", large, base + "/result"}, "200", "413",
+			[]string{"-H", "Transfer-Encoding: chunked", "-H", "Content-Length:", "--data-binary", large, base + "/result"},
+			"200", "413",
 		},
 	}
 	for _, version := range []string{"--http1.1", "--http2"} {
