@@ -209,7 +209,7 @@ func (c *commandLine) auditShow() *cobra.Command {
 			v.width = int(size.Col)
 		}
 		tail := audit.NewTail(path, files)
-		defer tail.Close()
+		defer func() { _ = tail.Close() }()
 		if err := v.print(tail, last); err != nil || !follow {
 			return err
 		}
