@@ -2,10 +2,13 @@ package inference
 
 import (
 	"fmt"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/strictjson"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
@@ -95,5 +98,27 @@ func TestLimitThatNobodyReads(t *testing.T) {
 		if got := string(call.Targets[0].Body(0)); !strings.HasSuffix(got, c.want) {
 			t.Errorf("%s: got %s, want %s at its end", c.name, got, c.want)
 		}
+	}
+}
+
+// TestJSONInTexts: arguments and results are texts that hold JSON, whose values
+// nobody counted before they are parsed.
+func TestJSONInTexts(t *testing.T) {
+	list := `{"a":[` + strings.Repeat("0,", 4<<20) + `0],"exit_code":1}`
+	body := `{"model":"m","messages":[{"role":"assistant","tool_calls":[{"id":"a","function":{"name":"f","arguments":` + strconv.Quote(list) + `}}]},` +
+		`{"role":"tool","tool_call_id":"a","content":` + strconv.Quote(list) + `}]}`
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f, d := read(endpoint{op: opChat, family: OpenAI}, []byte(body))
+	runtime.ReadMemStats(&after)
+	if d != nil || len(f.uses) != 1 || !f.uses[0].done {
+		t.Fatalf("got %d calls and %v, want one with its result", len(f.uses), d)
+	}
+	if took, most := after.TotalAlloc-before.TotalAlloc, uint64(12*len(body)); took > most {
+		t.Errorf("got %d MiB for a body of %d, want no more than %d", took>>20, len(body)>>20, most>>20)
+	}
+	small := `{"exit_code":1,"list":[` + strings.Repeat("0,", 1000) + `0]}`
+	if !isFailure(small) || arguments(strictjson.TextOf(`{"b":1,"a":2}`)) != arguments(strictjson.TextOf(`{"a":2, "b":1}`)) {
+		t.Error("control: JSON in a text is not read")
 	}
 }

@@ -263,13 +263,32 @@ func geminiTurns(contents strictjson.Value) []toolUse {
 // or a text that holds some.
 func arguments(v strictjson.Value) string {
 	if v.Kind() == strictjson.String {
-		inner, err := strictjson.Parse([]byte(v.Text()))
-		if err != nil {
+		inner, ok := nested(v.Text())
+		if !ok {
 			return strings.TrimSpace(v.Text())
 		}
 		v = inner
 	}
 	return canonical(v)
+}
+
+// maxNested bounds the values of JSON that stands in a text: each takes many times
+// its length in memory.
+const maxNested = 50_000
+
+// nested reads JSON that stands in a text.
+func nested(text string) (strictjson.Value, bool) {
+	values := 0
+	for i := range len(text) {
+		if c := text[i]; c == ',' || c == ':' || c == '[' || c == '{' {
+			values++
+		}
+	}
+	if values > maxNested {
+		return strictjson.Value{}, false
+	}
+	v, err := strictjson.Parse([]byte(text))
+	return v, err == nil
 }
 
 // canonical writes a value with the members of objects in order.

@@ -31,7 +31,7 @@ const failureWindow = 4 << 10
 // another shape counts as success.
 func isFailure(text string) bool {
 	if strings.HasPrefix(text, "{") {
-		if v, err := strictjson.Parse([]byte(text)); err == nil {
+		if v, ok := nested(text); ok {
 			return isFailureObject(v, 0)
 		}
 	}
