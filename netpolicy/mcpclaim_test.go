@@ -201,7 +201,7 @@ func TestMessageHints(t *testing.T) {
 func TestLongTextIsJudgedAtOnce(t *testing.T) {
 	g := fixedText("**/a/**/b*b/**/c")
 	for name, part := range map[string]string{"slashes": "/", "escapes": "%2561/", "letters": "bB", "segments": "a/b/"} {
-		text := strings.Repeat(part, (1<<20)/len(part))
+		text := strings.Repeat(part, min((1<<20)/len(part), maxParts/2-1))
 		start := time.Now()
 		if g.fits(text) || g.touches(text) {
 			t.Errorf("%s: got a match, want none", name)

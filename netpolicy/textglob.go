@@ -3,6 +3,7 @@ package netpolicy
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -72,18 +73,22 @@ func (g *textGlob) isURL() bool {
 // spelt out must be there to the letter, and a wildcard stands only for
 // segments that nobody could take for something else.
 func (g *textGlob) fits(s string) bool {
-	return walkText(g.strict, strings.Split(s, "/"), isPlain)
+	return parts(s) <= maxParts && walkText(g.strict, strings.Split(s, "/"), isPlain)
 }
 
 // touches tells whether some reading of the text lies inside the pattern:
 // without regard to letter case, with backslashes as slashes, escapes decoded,
-// dot segments resolved, invisible characters dropped.
+// dot segments resolved, invisible characters dropped. A text of more parts than
+// can be judged touches everything.
 func (g *textGlob) touches(s string) bool {
+	if parts(s) > maxParts {
+		return true
+	}
 	anything := func(string) bool { return true }
 	if walkText(g.raw, strings.Split(fold(s), "/"), anything) {
 		return true
 	}
-	for _, reading := range readings(s) {
+	for reading := range readings(s) {
 		if walkText(g.loose, reading, anything) {
 			return true
 		}
@@ -136,27 +141,45 @@ func isPlain(s string) bool {
 	return true
 }
 
-// readings gives what programs make of a text that they take for a path.
-func readings(s string) [][]string {
-	var out [][]string
-	texts := []string{s}
-	if seen := strings.Map(visible, s); seen != s {
-		texts = append(texts, seen)
-	}
-	if before, _, ok := strings.Cut(s, "\x00"); ok {
-		texts = append(texts, before)
-	}
-	for _, text := range texts {
-		for range 3 {
-			out = append(out, resolved(fold(text)))
-			decoded := decodeLoose(text)
-			if decoded == text {
-				break
+// readings gives what programs make of a text that they take for a path, one at
+// a time: the text may be long.
+func readings(s string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		texts := []string{s}
+		if seen := strings.Map(visible, s); seen != s {
+			texts = append(texts, seen)
+		}
+		if before, _, ok := strings.Cut(s, "\x00"); ok {
+			texts = append(texts, before)
+		}
+		for _, text := range texts {
+			for range 3 {
+				if !yield(resolved(fold(text))) {
+					return
+				}
+				decoded := decodeLoose(text)
+				if decoded == text {
+					break
+				}
+				text = decoded
 			}
-			text = decoded
 		}
 	}
-	return out
+}
+
+// maxParts bounds the segments of a text, each of which takes many times its length
+// in memory: no path has as many.
+const maxParts = 100_000
+
+// parts gives the number of segments that a text may fall into.
+func parts(s string) int {
+	n := 1
+	for i := range len(s) {
+		if c := s[i]; c == '/' || c == '\\' || c == '%' {
+			n++
+		}
+	}
+	return n
 }
 
 // decodeLoose decodes the escapes that are whole and keeps the rest.
