@@ -178,6 +178,24 @@ func (p *progress) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// guardedBody is a body as net/http reads it, on a goroutine that nobody guards.
+type guardedBody struct {
+	io.ReadCloser
+	s *Server
+}
+
+// Read keeps a mistake of ours inside its request.
+func (b *guardedBody) Read(p []byte) (n int, err error) {
+	defer b.s.recoveredTo("request body", &err)
+	return b.ReadCloser.Read(p)
+}
+
+// Close does so too.
+func (b *guardedBody) Close() (err error) {
+	defer b.s.recoveredTo("request body", &err)
+	return b.ReadCloser.Close()
+}
+
 func expectCRLF(r *bufio.Reader) error {
 	for _, want := range []byte("\r\n") {
 		c, err := r.ReadByte()

@@ -211,6 +211,9 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 		return nil, s.failed(fl, err)
 	}
 	fl.ends = append(fl.ends, release)
+	if fl.out.Body != http.NoBody {
+		fl.out.Body = &guardedBody{fl.out.Body, s}
+	}
 	began := time.Now()
 	resp, err := transport.RoundTrip(fl.out)
 	s.metrics.upstream.since(began)

@@ -225,6 +225,18 @@ func (s *Server) recovered(where string) {
 	}
 }
 
+// errBug is the error of what ended in a mistake of ours.
+var errBug = errors.New("BUG: panic, see the record")
+
+// recoveredTo does so where a library calls us on a goroutine of its own, which
+// nobody guards: there a panic would end the process.
+func (s *Server) recoveredTo(where string, err *error) {
+	if v := recover(); v != nil {
+		s.fault(where, v)
+		*err = errBug
+	}
+}
+
 func (s *Server) fault(where string, v any) {
 	s.record(audit.Event{Kind: audit.KindFault, Reason: fmt.Sprintf("BUG: panic in %s: %v\n%s", where, v, debug.Stack())})
 }

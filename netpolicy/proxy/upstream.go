@@ -92,11 +92,13 @@ func (s *Server) newTransport(window int, o *outlet) *http.Transport {
 	}
 	return &http.Transport{
 		Protocols: protocols,
-		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			c, _, err := s.dialServer(ctx, o, addr, schemeHTTP)
+		DialContext: func(ctx context.Context, _, addr string) (c net.Conn, err error) {
+			defer s.recoveredTo("dial", &err)
+			c, _, err = s.dialServer(ctx, o, addr, schemeHTTP)
 			return c, err
 		},
-		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+		DialTLSContext: func(ctx context.Context, _, addr string) (c net.Conn, err error) {
+			defer s.recoveredTo("dial", &err)
 			return s.dialTLS(ctx, o, addr, config)
 		},
 		DisableCompression:     true,
