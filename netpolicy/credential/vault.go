@@ -223,24 +223,52 @@ func (v *Vault) Learn(name, secret string) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if slices.ContainsFunc(v.extra, func(k known) bool { return k.text == secret }) {
+	if v.lockedLearn(known{owner: name, text: secret, placeholder: Placeholder(secret), silent: true}) {
+		v.rebuild()
+	}
+}
+
+// Inherit learns what another vault learnt of credentials that are here too: a
+// token is as live as before when other rules are loaded.
+func (v *Vault) Inherit(old *Vault) {
+	if v == nil || old == nil || v == old {
 		return
 	}
-	v.extra = append(v.extra, known{owner: name, text: secret, placeholder: Placeholder(secret), silent: true})
-	mine := func(k known) bool { return k.owner == name }
-	for count := 0; ; count = 0 {
-		for _, k := range v.extra {
-			if mine(k) {
-				count++
-			}
+	old.mu.Lock()
+	extra := slices.Clone(old.extra)
+	old.mu.Unlock()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	learnt := false
+	for _, k := range extra {
+		if v.byName[k.owner] != nil && v.lockedLearn(k) {
+			learnt = true
 		}
-		if count <= maxLearnt {
-			break
+	}
+	if learnt {
+		v.rebuild()
+	}
+}
+
+// lockedLearn adds a text, and forgets the oldest where there are too many. It
+// tells whether it is new.
+func (v *Vault) lockedLearn(k known) bool {
+	if slices.ContainsFunc(v.extra, func(o known) bool { return o.text == k.text }) {
+		return false
+	}
+	v.extra = append(v.extra, k)
+	mine := func(o known) bool { return o.owner == k.owner }
+	count := 0
+	for _, o := range v.extra {
+		if mine(o) {
+			count++
 		}
+	}
+	for ; count > maxLearnt; count-- {
 		at := slices.IndexFunc(v.extra, mine)
 		v.extra = slices.Delete(v.extra, at, at+1)
 	}
-	v.rebuild()
+	return true
 }
 
 // parts are the texts of a credential that are searched for one by one.

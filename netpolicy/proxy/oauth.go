@@ -83,6 +83,13 @@ func (g *grant) ready(now time.Time) (string, error) {
 	return "", nil
 }
 
+// current is the refresh token that counts.
+func (g *grant) current() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.refresh
+}
+
 // accessToken gives a token that is good now. Requests that need one at the same
 // time wait for the same answer of the endpoint.
 func (fl *flow) accessToken(c *credential.Credential) (string, *refusal) {
@@ -104,7 +111,11 @@ func (fl *flow) accessToken(c *credential.Credential) (string, *refusal) {
 	if err != nil {
 		return "", fl.noToken(c, err)
 	}
-	fl.rules.Credentials.Learn(c.Name, access) // rules that were loaded since do not know it
+	// Rules that were loaded since do not know them.
+	fl.rules.Credentials.Learn(c.Name, access)
+	if refresh := g.current(); refresh != c.Values().Secret {
+		fl.rules.Credentials.Learn(c.Name, refresh)
+	}
 	return access, nil
 }
 

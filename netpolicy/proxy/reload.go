@@ -14,7 +14,9 @@ func (s *Server) Reload(r Rules) (closed int) {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	rules := s.install(r)
+	rules.Credentials.Inherit(s.current.Load().Credentials)
 	old := s.current.Swap(rules)
+	rules.Credentials.Inherit(old.Credentials) // what was learnt meanwhile
 	old.out.retire()
 	s.metrics.reloads.Add(1)
 	return s.rejudgeTunnels(rules)

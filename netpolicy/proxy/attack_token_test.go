@@ -1,0 +1,52 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// TestTokensAfterAReload: tokens that were got before other rules were loaded are
+// searched for as before.
+func TestTokensAfterAReload(t *testing.T) {
+	o, c := newOAuthWorld(t)
+	get := func(field string) (int, string) {
+		r := newRequest(t, "GET", "https://bound.example.org/", nil)
+		if field != "" {
+			r = with(r, "X-A", field)
+		}
+		return do(t, c, r)
+	}
+	if status, body := get(""); status != 200 {
+		t.Fatalf("control: got %d %s, want 200", status, body)
+	}
+	old := o.srv.rules().Credentials
+	kept := old.Get("gh")
+	fresh := func() *credential.Vault {
+		v, err := credential.New(map[string]policy.Credential{"gh": kept.Spec}, map[string]credential.Values{"gh": kept.Values()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if _, found := fresh().Find("access-token-0001"); found {
+		t.Fatal("control: got a token that nobody told the vault")
+	}
+	o.srv.Reload(Rules{Engine: o.srv.engine(), Credentials: fresh()})
+	for _, text := range []string{"access-token-0001", "refresh-token-0001"} {
+		if status, body := get(text); status != 403 {
+			t.Errorf("%s leaves: got %d %s, want 403", text, status, body)
+		}
+	}
+	o.serve("bound.example.org", 443, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(rw, "the log: access-token-0001 refresh-token-0001")
+	}))
+	if status, body := get(""); status != 200 || strings.Contains(body, "token-0001") {
+		t.Errorf("got %d %s, want 200 and no token", status, body)
+	}
+	o.wantNoFault()
+}
