@@ -122,3 +122,33 @@ func TestJSONInTexts(t *testing.T) {
 		t.Error("control: JSON in a text is not read")
 	}
 }
+
+// TestTextThatLooksLikeAnImage: text in the place of media counts by its length;
+// otherwise many calls at a time would go far over a budget.
+func TestTextThatLooksLikeAnImage(t *testing.T) {
+	data := strings.Repeat("word", 100_000)
+	source := func(source string) Request {
+		return post("/v1/messages", `{"model":"claude-x","max_tokens":9,"messages":[{"role":"user","content":[{"type":"document","source":`+source+`}]}]}`)
+	}
+	for _, c := range []struct {
+		name  string
+		route int
+		q     Request
+		text  bool
+	}{
+		{"control: image", 1, source(`{"type":"base64","media_type":"image/png","data":"` + data + `"}`), false},
+		{"control: image in a URL", 0, post("/v1/chat/completions", `{"model":"gpt-5","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,`+data+`"}}]}]}`), false},
+		{"text document", 1, source(`{"type":"text","media_type":"text/plain","data":"` + data + `"}`), true},
+		{"text in base64", 1, source(`{"type":"base64","media_type":"text/plain","data":"` + data + `"}`), true},
+		{"text in a URL", 0, post("/v1/responses", `{"model":"gpt-5","input":[{"role":"user","content":[{"type":"input_file","filename":"a.txt","file_data":"data:text/plain;base64,`+data+`"}]}]}`), true},
+		{"Gemini", 2, post("/v1beta/models/gemini-3:generateContent", `{"contents":[{"parts":[{"inline_data":{"mime_type":"text/csv","data":"`+data+`"}}]}]}`), true},
+	} {
+		call, d := compile(t, providers()).Judge(c.route, c.q)
+		if d != nil {
+			t.Fatalf("%s: %v", c.name, d)
+		}
+		if got := call.Targets[0].Need.Input; got > 50_000 != c.text {
+			t.Errorf("%s: got an estimate of %d tokens for %d bytes", c.name, got, len(data))
+		}
+	}
+}

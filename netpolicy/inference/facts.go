@@ -249,11 +249,34 @@ func weigh(v strictjson.Value, name string) (bytes, media int64) {
 		b, m := weigh(item, name)
 		bytes, media = bytes+b, media+m
 	}
+	textual := isText(v)
 	for _, member := range v.Members() {
-		b, m := weigh(member.Value, member.Name)
+		inside := member.Name
+		if textual {
+			inside = ""
+		}
+		b, m := weigh(member.Value, inside)
 		bytes, media = bytes+b+int64(len(member.Name)), media+m
 	}
 	return bytes, media
+}
+
+// isText tells whether what an object holds as data is text, whose length counts.
+func isText(v strictjson.Value) bool {
+	if v.Get("type").IsString("text") {
+		return true
+	}
+	for _, name := range []string{"media_type", "mimeType", "mime_type"} {
+		if isTextType(v.Get(name).Text()) {
+			return true
+		}
+	}
+	return false
+}
+
+func isTextType(media string) bool {
+	media = strings.ToLower(media)
+	return strings.HasPrefix(media, "text/") || strings.Contains(media, "json") || strings.Contains(media, "xml") || strings.Contains(media, "script")
 }
 
 // isData tells media in base64 from text.
@@ -263,7 +286,7 @@ func isData(name, s string) bool {
 	}
 	if rest, ok := strings.CutPrefix(s, "data:"); ok {
 		head, data, _ := strings.Cut(rest, ",")
-		return len(head) < 200 && strings.HasSuffix(head, ";base64") && isBase64(data)
+		return len(head) < 200 && strings.HasSuffix(head, ";base64") && !isTextType(head) && isBase64(data)
 	}
 	return isAmong(name, []string{"data", "file_data", "images", "image"}) && isBase64(s)
 }
