@@ -88,7 +88,7 @@ type filter struct {
 
 // maxHeld bounds what is kept back of a body (bytes): many times what any text
 // takes, however it is escaped and wrapped.
-const maxHeld = 64 << 10
+const maxHeld = 16 << 10
 
 // ErrHidden ends a body in which the beginning of something is followed by more
 // escapes and line ends than anybody writes.
