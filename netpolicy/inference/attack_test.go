@@ -152,3 +152,17 @@ func TestTextThatLooksLikeAnImage(t *testing.T) {
 		}
 	}
 }
+
+// TestModelsThatAreMore: OpenRouter reads more than a model from its name.
+func TestModelsThatAreMore(t *testing.T) {
+	in := providers()
+	in.Routes[4].Models = []string{"**"}
+	for model, want := range map[string]string{
+		"openai/gpt-5": "", "openai/gpt-5:nitro": "", "openai/gpt-5:online": "online", "openai/gpt-5@preset/mine": "preset", "@preset/mine": "preset",
+	} {
+		_, d := compile(t, in).Judge(4, post("/api/v1/chat/completions", `{"model":"`+model+`","messages":[]}`))
+		if (d == nil) != (want == "") || d != nil && !strings.Contains(d.Reason, want) {
+			t.Errorf("%s: got %v, want a denial of %q", model, d, want)
+		}
+	}
+}

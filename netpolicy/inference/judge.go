@@ -288,12 +288,16 @@ func (r *route) checks(e endpoint, f *facts, model string) *Denial {
 	return nil
 }
 
-// variants are the endings of a model's name that switch on tools.
-func variants(model string) []string {
+// variants are the parts of a model's name that switch on tools, or settings that
+// are kept at the provider.
+func variants(model string) (all []string) {
 	if strings.HasSuffix(model, ":online") {
-		return []string{"online"}
+		all = append(all, "online")
 	}
-	return nil
+	if strings.Contains(model, "@preset/") {
+		all = append(all, "preset")
+	}
+	return all
 }
 
 // plainJSON refuses bodies that are not JSON as it is.
