@@ -61,7 +61,10 @@ func StartProxy(arg0 string, control *os.File, reads []string, runDir string, cg
 		ruleset: ruleset, flags: flags, path: self, argv: []string{arg0},
 		// No variable of the caller changes verification, the resolver or the
 		// place of temporary files.
-		envp:  []string{"GOMAXPROCS=2"},
+		// The heap is small and short-lived. Collecting half as often was worth a
+		// seventh more inspected requests at 256 clients, for some 10 KiB more a
+		// connection after a burst.
+		envp:  []string{"GOMAXPROCS=2", "GOGC=200"},
 		stdio: [3]int{int(control.Fd()), int(null.Fd()), 2}, cwd: "/", tty: -1, umask: -1,
 		sigIgnored: ignored, sigBlocked: blocked,
 		rlimits: []Rlimit{{Name: "RLIMIT_CORE", Resource: unix.RLIMIT_CORE}},
