@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,36 +17,59 @@ import (
 // commandTime bounds a command, which may ask the user to unlock something.
 const commandTime = 30 * time.Second
 
-// kept are the variables that a command gets: what password managers need to
+// kept are the variables that a command gets beside PATH: what password managers need to
 // find their agents and their state, and nothing that holds a secret.
 var kept = []string{
-	"PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TERM", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
+	"HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TERM", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
 	"XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME",
 	"DBUS_SESSION_BUS_ADDRESS", "SSH_AUTH_SOCK", "GNUPGHOME", "GPG_TTY", "PASSWORD_STORE_DIR",
 }
 
 var errLong = errors.New("it printed more than a secret")
 
-// Program finds the program of a command as it will be executed: by its
+// program finds the program of a command as it will be executed: by its
 // absolute path, or in PATH. Nothing is looked for in the working directory,
-// which the agent may be able to write.
-func (r Reader) Program(name string) (string, error) {
+// nor where a program could be put from inside: it would run outside.
+func (r Reader) program(name string) (string, error) {
 	if filepath.IsAbs(name) {
 		return name, nil
 	}
 	if strings.ContainsRune(name, '/') {
 		return "", fmt.Errorf("run command %q: write its absolute path", name)
 	}
-	path, _ := r.lookup("PATH")
-	for _, dir := range filepath.SplitList(path) {
-		if !filepath.IsAbs(dir) {
-			continue
-		}
+	for _, dir := range r.searched() {
 		if found, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 			return found, nil
 		}
 	}
-	return "", fmt.Errorf("run command %q: it is not in PATH", name)
+	return "", fmt.Errorf("run command %q: it is not in PATH, or only in directories that can be changed from inside", name)
+}
+
+// searched gives the directories of PATH that are absolute and cannot be changed
+// from inside. A command gets no others: an interpreter is looked up in them.
+func (r Reader) searched() []string {
+	path, _ := r.lookup("PATH")
+	return slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool {
+		return !filepath.IsAbs(dir) || r.changeable(dir)
+	})
+}
+
+// apart refuses a command whose program, or a file among whose arguments, can be
+// changed from inside.
+func (r Reader) apart(program string, argv []string) error {
+	paths := []string{program}
+	for _, arg := range argv[1:] {
+		paths = append(paths, filepath.Join("/", arg)) // it runs in the root directory
+		if _, value, ok := strings.Cut(arg, "="); ok {
+			paths = append(paths, filepath.Join("/", value))
+		}
+	}
+	for _, path := range paths {
+		if r.changeable(path) {
+			return fmt.Errorf("run command %q: its program or a file among its arguments can be changed from inside: whoever does runs outside", argv[0])
+		}
+	}
+	return nil
 }
 
 // fromCommand runs a program outside, without a shell, in the root directory:
@@ -55,7 +79,10 @@ func (r Reader) Program(name string) (string, error) {
 func (r Reader) fromCommand(ctx context.Context, argv []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
-	program, err := r.Program(argv[0])
+	program, err := r.program(argv[0])
+	if err == nil {
+		err = r.apart(program, argv)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -93,6 +120,9 @@ func cause(err error) error {
 
 func (r Reader) reduced() []string {
 	var out []string
+	if dirs := r.searched(); len(dirs) > 0 {
+		out = append(out, "PATH="+strings.Join(dirs, string(filepath.ListSeparator)))
+	}
 	for _, name := range kept {
 		if v, ok := r.lookup(name); ok && !strings.ContainsRune(v, 0) {
 			out = append(out, name+"="+v)

@@ -12,8 +12,12 @@ import (
 )
 
 // fromFile reads a regular file of the caller's or root's that nobody else can
-// read. A symlink is followed: what counts is the file that is opened.
-func fromFile(path string) (string, error) {
+// read. A symlink is followed: what counts is the file that is opened. One that
+// can be turned from inside is not, since it could lead to another secret.
+func (r Reader) fromFile(path string) (string, error) {
+	if r.changeable(path) {
+		return "", fmt.Errorf("read file %q: it can be changed from inside", path)
+	}
 	return readFile(path, checkFile)
 }
 

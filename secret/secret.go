@@ -26,7 +26,14 @@ const (
 type Reader struct {
 	// Environ is the launcher's environment.
 	Environ []string
+	// Changeable tells whether what a path leads to can be changed from inside of
+	// the sandbox. It is asked at each reading: what was not there at the launch
+	// may have come since. Nil: nothing can.
+	Changeable func(path string) bool
 }
+
+// changeable asks Changeable.
+func (r Reader) changeable(path string) bool { return r.Changeable != nil && r.Changeable(path) }
 
 // Read gets one secret and checks that it can be one. An error that is
 // fs.ErrNotExist says that its variable is not set or its file is not there.
@@ -49,7 +56,7 @@ func (r Reader) fetch(ctx context.Context, s policy.CredentialSource) (string, e
 	case s.Env != "":
 		return r.fromEnv(s.Env)
 	case s.File != policy.Path{}:
-		return fromFile(s.File.Abs)
+		return r.fromFile(s.File.Abs)
 	case len(s.Command) > 0:
 		return r.fromCommand(ctx, s.Command)
 	case s.Keyring != "":

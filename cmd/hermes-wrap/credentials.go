@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -170,11 +169,9 @@ func foreseen(env []string, p policy.Policy) []string {
 // that nothing else of it holds a secret.
 func (l *launch) takeSecrets() (map[string]credential.Values, error) {
 	p := l.prep.policy
+	l.keeper.reader.Changeable = l.prep.plan.Changeable
 	if len(p.Credentials) == 0 {
 		return nil, nil
-	}
-	if err := commandsApart(p, l.keeper.reader, l.prep.plan); err != nil {
-		return nil, err
 	}
 	values, err := l.keeper.read(context.Background(), p)
 	if err != nil {
@@ -186,13 +183,19 @@ func (l *launch) takeSecrets() (map[string]credential.Values, error) {
 				name, secret.Describe(p.Credentials[name].Source)))
 		}
 	}
+	l.prep.plan.Env = withPlaceholders(l.prep.plan.Env, p, values)
+	return values, l.keepHidden(p, values)
+}
+
+// keepHidden leaves secrets out of the launcher's lines of the record, and
+// refuses those that are visible inside.
+func (l *launch) keepHidden(p policy.Policy, values map[string]credential.Values) error {
 	vault, err := credential.New(p.Credentials, values)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l.log.Hide(vault.Texts()...)
-	l.prep.plan.Env = withPlaceholders(l.prep.plan.Env, p, values)
-	return values, nothingShows(l.prep.plan, vault)
+	return nothingShows(l.prep.plan, vault)
 }
 
 // nothingShows refuses a plan in which a secret is visible inside.
@@ -213,48 +216,4 @@ func nothingShows(plan sandbox.Plan, vault *credential.Vault) error {
 		errs = append(errs, fmt.Errorf("the working directory, the home or the host name holds %s", f))
 	}
 	return errors.Join(errs...)
-}
-
-// commandsApart refuses commands that read secrets outside and whose program, or
-// a file among whose arguments, could be changed from inside.
-func commandsApart(p policy.Policy, r secret.Reader, plan sandbox.Plan) error {
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(p.Credentials)) {
-		spec := p.Credentials[name]
-		sources := []policy.CredentialSource{spec.Source}
-		if spec.OAuth != nil && spec.OAuth.ClientSecret != nil {
-			sources = append(sources, *spec.OAuth.ClientSecret)
-		}
-		for _, s := range sources {
-			if err := commandApart(s.Command, r, plan); err != nil {
-				errs = append(errs, policy.Problem{Pos: spec.Pos, Path: "credentials." + name, What: err.Error()})
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func commandApart(argv []string, r secret.Reader, plan sandbox.Plan) error {
-	if len(argv) == 0 {
-		return nil
-	}
-	program, err := r.Program(argv[0])
-	if err != nil {
-		return err
-	}
-	for _, path := range append([]string{program}, argv[1:]...) {
-		if !filepath.IsAbs(path) {
-			continue
-		}
-		paths := []string{filepath.Clean(path)}
-		if target, err := filepath.EvalSymlinks(path); err == nil {
-			paths = append(paths, target)
-		}
-		for _, at := range paths {
-			if v := plan.Judge(at, "write"); v.Allowed && !v.Private {
-				return fmt.Errorf("run command %q: %q can be changed from inside: whoever does runs outside", argv[0], at)
-			}
-		}
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
@@ -24,13 +25,16 @@ type reloader struct {
 	base   string // of the command, which the default policy depends on
 
 	turn sync.Mutex // one reload at a time
+	// given are the secrets that the proxy has. What was read and could not be
+	// handed over is not among them, so it is handed over the next time.
+	given map[string]credential.Values
 
 	mu  sync.Mutex
 	now prepared // what is in force
 }
 
-func newReloader(l *launch, px *proxyClient) *reloader {
-	return &reloader{launch: l, px: px, base: l.prep.plan.Argv[0], now: l.prep}
+func newReloader(l *launch, px *proxyClient, given map[string]credential.Values) *reloader {
+	return &reloader{launch: l, px: px, given: given, base: l.prep.plan.Argv[0], now: l.prep}
 }
 
 // inForce is what the run is judged by.
@@ -102,17 +106,28 @@ func (r *reloader) apply() (p policy.Policy, out reloaded, err error) {
 	if err != nil {
 		return p, out, err
 	}
-	secrets, err := readSecrets(p, values)
-	if err != nil {
-		return p, out, err
-	}
-	if out.Closed, err = r.px.update(p, secrets); err != nil {
+	if out.Closed, err = r.hand(p, values); err != nil {
 		return p, out, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now = next
 	return p, out, nil
+}
+
+// hand has the proxy judge by a policy and its secrets, and returns when it does.
+func (r *reloader) hand(p policy.Policy, values map[string]credential.Values) (closed int, err error) {
+	if err := r.launch.keepHidden(p, values); err != nil {
+		return 0, err
+	}
+	secrets, err := readSecrets(p, values)
+	if err != nil {
+		return 0, err
+	}
+	if closed, err = r.px.update(p, secrets); err == nil {
+		r.given = values
+	}
+	return closed, err
 }
 
 // judge decides whether a policy can take over in this run.
@@ -158,21 +173,16 @@ func (r *reloader) unserved(e *netpolicy.Engine) (keys []string) {
 // protects what its policy was read from; a file that came later is not.
 func (r *reloader) outOfReach(p policy.Policy) error {
 	for _, s := range p.Sources {
-		if filepath.IsAbs(s.Name) && r.reachable(s.Name, "write") {
+		if filepath.IsAbs(s.Name) && r.launch.prep.plan.Changeable(s.Name) {
 			return fmt.Errorf("policy file %q can be written inside; end the run, and the next one protects it", s.Name)
 		}
 	}
 	for _, f := range secretFiles(p) {
-		if r.reachable(f.Abs, "read") {
+		if v := r.launch.prep.plan.Judge(f.Abs, "read"); v.Allowed && !v.Private {
 			return policy.Problem{Pos: f.Pos, What: fmt.Sprintf("%q can be read inside; keep secrets outside of every granted path", f.Abs)}
 		}
 	}
 	return nil
-}
-
-func (r *reloader) reachable(path, kind string) bool {
-	v := r.launch.prep.plan.Judge(path, kind)
-	return v.Allowed && !v.Private
 }
 
 // secretFiles lists the files with secrets that a policy names.
@@ -217,20 +227,11 @@ func (r *reloader) reread(name string) error {
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	p := r.inForce().policy
-	before, err := r.launch.keeper.read(context.Background(), p)
-	if err != nil {
-		return err
-	}
 	values, err := r.launch.keeper.read(context.Background(), p, name)
-	if err != nil || values[name] == before[name] {
+	if err != nil || values[name] == r.given[name] {
 		return err
 	}
-	r.launch.log.Hide(values[name].Secret, values[name].ClientSecret)
-	secrets, err := readSecrets(p, values)
-	if err != nil {
-		return err
-	}
-	if _, err = r.px.update(p, secrets); err != nil {
+	if _, err = r.hand(p, values); err != nil {
 		return err
 	}
 	return r.launch.write(audit.Event{Kind: audit.KindSecret, Credential: name, Reason: "its source was read again and gave another secret"})

@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -90,5 +92,49 @@ func TestInterject(t *testing.T) {
 	voice{w: &b}.interject().note("two\nlines")
 	if got, want := b.String(), "hermes-wrap: note: two\r\nhermes-wrap: note: lines\r\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A secret that is visible inside cannot come by a reload.
+func TestReloadRefusesASecretThatShows(t *testing.T) {
+	const value = "ghp_aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dE3fG5"
+	p := policy.Policy{Credentials: map[string]policy.Credential{"gh": {Source: policy.CredentialSource{Env: "TOKEN"}, Attach: "bearer"}}}
+	values := map[string]credential.Values{"gh": {Secret: value, Placeholder: "ghp_placeholderplaceholder"}}
+	for name, plan := range map[string]sandbox.Plan{
+		"variable": {Env: []string{"OTHER=x-" + value}}, "argument": {Argv: []string{"agent", value}}, "directory": {Cwd: "/srv/" + value},
+	} {
+		r := &reloader{launch: &launch{prep: prepared{plan: plan}}, px: newProxyClient()}
+		if _, err := r.hand(p, values); err == nil || strings.Contains(err.Error(), value) || r.given != nil {
+			t.Errorf("%s: got %v, want a refusal without the secret", name, err)
+		}
+	}
+}
+
+// A secret that could not be handed to the proxy is handed over the next time.
+func TestRereadTriesAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	writeSecret(t, path, "ghp_FirstFirstFirstFirst")
+	p := policy.Policy{Credentials: map[string]policy.Credential{"gh": fileCredential(path)}}
+	l := &launch{keeper: newKeeper(nil), prep: prepared{policy: p}}
+	given, err := l.keeper.read(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs, err := sandbox.NewChannelPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close() // the proxy takes nothing
+	px := newProxyClient()
+	px.c = ours
+	r := &reloader{launch: l, px: px, given: given, now: l.prep}
+	if err := r.reread("gh"); err != nil {
+		t.Fatalf("control: got %v, want nothing to hand over", err)
+	}
+	writeSecret(t, path, "ghp_SecondSecondSecondSecond")
+	for i := range 2 {
+		if err := r.reread("gh"); err == nil {
+			t.Errorf("attempt %d: got no error, want one: the proxy has the old secret", i)
+		}
 	}
 }

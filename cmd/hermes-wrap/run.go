@@ -135,7 +135,7 @@ func (l *launch) start() (int, error) {
 	if err := l.record(); err != nil {
 		return 0, err
 	}
-	reloads := newReloader(l, px)
+	reloads := newReloader(l, px, values)
 	ctl, err := openControl(l.dir.Path, mayControl, reloads.controlled)
 	if err != nil {
 		return 0, err
