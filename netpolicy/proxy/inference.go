@@ -175,7 +175,7 @@ func (fl *flow) settle() {
 	switch {
 	case m.meter != nil:
 		used = m.meter.End(m.whole, m.hold)
-	case m.gone:
+	case m.gone, m.status/100 == 2: // an answer that was refused is charged as well
 		used = m.hold.Full()
 	}
 	t := m.target()
