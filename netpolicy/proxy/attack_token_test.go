@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -49,4 +50,30 @@ func TestTokensAfterAReload(t *testing.T) {
 		t.Errorf("got %d %s, want 200 and no token", status, body)
 	}
 	o.wantNoFault()
+}
+
+// TestManyRefusals: a server that takes no token, or an agent that gets refused at
+// will, does not make the proxy ask for tokens without end.
+func TestManyRefusals(t *testing.T) {
+	o, c := newOAuthWorld(t)
+	now := time.Now()
+	o.srv.Now = func() time.Time { return now }
+	o.serve("bound.example.org", 443, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusUnauthorized) }))
+	get := func() {
+		if status, body := do(t, c, newRequest(t, "GET", "https://bound.example.org/", nil)); status != 401 {
+			t.Fatalf("got %d %s, want 401", status, body)
+		}
+	}
+	for range 20 {
+		get()
+	}
+	if o.calls != 2 {
+		t.Errorf("got %d tokens for 20 refusals, want 2", o.calls)
+	}
+	now = now.Add(refreshEvery)
+	get()
+	get()
+	if o.calls != 3 {
+		t.Errorf("control: got %d tokens after a while, want 3", o.calls)
+	}
 }
