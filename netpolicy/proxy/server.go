@@ -77,7 +77,6 @@ type Server struct {
 	slots   hostSlots // exchanges and tunnels, by host
 	grants  grants    // access tokens
 	asked   askedOnce // credentials to be read again
-	expired askedOnce // credentials whose access token was not taken
 	traffic traffic
 	models  inference.Ledger
 	silent  sync.Map // hosts that refuse to be asked for usage in streams
