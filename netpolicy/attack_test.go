@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
 // TestLongTextsAreJudgedInLittle: an argument may have millions of segments, in many
@@ -42,6 +44,41 @@ func TestLongTextsAreJudgedInLittle(t *testing.T) {
 	for _, text := range []string{"/home/a/.ssh/id", `\HOME\a\.ssh`, "/home/a%2F.ssh/x", "/home/a/b/../.ssh"} {
 		if !g.touches(text) {
 			t.Errorf("control: %q does not touch", text)
+		}
+	}
+}
+
+// TestParametersThatAreLists: PHP, Rails and Node's qs make one parameter of x, x[] and
+// x[0], and the last one may count.
+func TestParametersThatAreLists(t *testing.T) {
+	e := mustCompile(t, policy.Network{Rules: []policy.Rule{
+		{Name: "a", Host: "allow.test", AllowSet: true, Allow: []policy.Match{{Query: map[string]string{"scope": "read"}}}},
+		{Name: "d", Host: "deny.test", TLS: policy.TLSInspect, Deny: []policy.Match{{Query: map[string]string{"scope": "admin*"}}}},
+	}})
+	for query, want := range map[string][2]Verdict{
+		"scope=read":                   {Allow, Allow},
+		"scope=read&scope[]=read":      {Allow, Allow},
+		"scopes[]=admin&scope=read":    {Allow, Allow},
+		"scope=read&scope[]=admin":     {Deny, Deny},
+		"scope=read&scope[0]=admin":    {Deny, Deny},
+		"scope=read&SCOPE[x][y]=admin": {Deny, Deny},
+		"scope=read&scope%5B%5D=admin": {Deny, Deny},
+		"scope=read&+scope=admin":      {Deny, Deny},
+		"scope[]=admin":                {Deny, Deny},
+	} {
+		for i, host := range []string{"allow.test", "deny.test"} {
+			values, err := ParseQuery(query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, err := ParseHost(host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := e.Request(Request{Host: h, Port: 443, TLS: true, Method: "GET", Path: "/", Query: values})
+			if d.Verdict != want[i] {
+				t.Errorf("%s?%s: got %v (%s), want %v", host, query, d.Verdict, d.Reason, want[i])
+			}
 		}
 	}
 }
