@@ -108,6 +108,7 @@ type runState struct {
 
 type chainState struct {
 	report *ChainReport
+	began  Problem // where its first line stands
 	keys   *chain
 	next   uint64 // the number that the next line must have
 	prev   string
@@ -136,6 +137,9 @@ func Verify(files []string, key Key, total int64, running func(run string) bool)
 		v.missing(v.runs[run.Run])
 	}
 	v.report.Gaps = absent(numbers, total)
+	if len(v.report.Runs) == 0 && total > 0 {
+		v.report.Gaps = []Gap{{1, total}} // rotation leaves more than nothing
+	}
 	return v.report, nil
 }
 
@@ -173,6 +177,9 @@ func (v *verifier) line(file int, at Problem, line []byte) {
 	}
 	c.follows(e, w.Unmapped.Prev, at, first && file == 0 && len(v.report.Files) > 1)
 	c.next, c.prev = e.Sequence+1, string(code)
+	if c.report.First == 0 {
+		c.began = at
+	}
 	c.took(e)
 	run.took(e)
 }
@@ -269,19 +276,33 @@ func (r *runState) took(e Event) {
 // launcherWriter is the writer that every run has.
 const launcherWriter = "launcher"
 
-// missing looks for writers whose chain is gone as a whole.
+// missing looks for writers whose chain is gone, as a whole or its beginning,
+// though rotation cannot have taken it.
 func (v *verifier) missing(run *runState) {
 	whole := false
 	for _, c := range run.chains {
 		whole = whole || c.report.First == 1
 	}
+	launcher := run.chains[launcherWriter]
 	want := run.writers
+	if launcher != nil && launcher.report.Lines == 1 && launcher.report.First > 1 {
+		want = nil // its end alone is left, and the others had theirs before
+	}
 	if whole {
 		want = append(want, launcherWriter)
 	}
 	for _, w := range want {
 		if c := run.chains[w]; (c == nil || c.report.Lines == 0) && !slices.Contains(run.report.Missing, w) {
 			run.report.Missing = append(run.report.Missing, w)
+		}
+	}
+	if launcher == nil || launcher.report.First != 1 {
+		return
+	}
+	for _, c := range run.chains {
+		// The launcher begins before all others.
+		if first := c.report.First; first > 1 && len(c.report.Problems) == 0 {
+			c.problem(c.began, fmt.Sprintf("lines 1 to %d of this chain are missing, though the beginning of its run is there", first-1))
 		}
 	}
 }

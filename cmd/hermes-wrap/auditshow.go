@@ -94,7 +94,7 @@ func (v auditView) render(line []byte) []byte {
 }
 
 func (v auditView) row(e audit.Event) string {
-	head := fmt.Sprintf("%s  %-5s  %-10s  ", e.Time.Local().Format(time.DateTime), e.Verdict, e.Kind)
+	head := fmt.Sprintf("%s  %-5s  %-10s  ", e.Time.Local().Format(time.DateTime), e.Verdict, audit.Escape(string(e.Kind)))
 	text := head + audit.Escape(strings.Join(slices.DeleteFunc([]string{whatOf(e), whyOf(e)}, func(s string) bool { return s == "" }), "  "))
 	if v.width > 0 {
 		text = cut(text, v.width)

@@ -61,6 +61,14 @@ func TestAuditShowEscapes(t *testing.T) {
 	}
 }
 
+// A line that somebody without a key added may have any kind.
+func TestAuditShowEscapesKinds(t *testing.T) {
+	got := auditView{}.row(audit.Event{Kind: "x\x1b[2J\r"})
+	if strings.ContainsAny(got, "\x1b\r") || !strings.Contains(got, `\u001b`) {
+		t.Errorf("got %q, want the kind escaped", got)
+	}
+}
+
 func TestAuditShowFitsTheTerminal(t *testing.T) {
 	long := audit.Event{Kind: audit.KindConnection, Verdict: audit.Allow, Host: strings.Repeat("host.", 60) + "example", Reason: strings.Repeat("漢", 80)}
 	short := audit.Event{Kind: audit.KindConnection, Verdict: audit.Allow, Host: "a"}

@@ -1,0 +1,119 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// pair writes two runs, each of a launcher and a proxy, and gives the lines.
+func pair(t *testing.T) [][]byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	for n := range 2 {
+		run := fmt.Sprint("run-", n+1)
+		launcher, err := Open(path, run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		launcher.Number = int64(n + 1)
+		if err := launcher.Sign("launcher", testKey.ForWriter(run, "launcher")); err != nil {
+			t.Fatal(err)
+		}
+		proxy := signed(t, path, run, "proxy")
+		put(t, proxy, "a.example", "b.example", "c.example")
+		put(t, launcher, "d.example")
+		if err := proxy.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := launcher.Close("proxy"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	return lines[:len(lines)-1]
+}
+
+// accepted tells whether Verify finds nothing in the lines, spread over files.
+func accepted(t *testing.T, files ...[][]byte) bool {
+	t.Helper()
+	dir := t.TempDir()
+	var paths []string
+	for i, lines := range files {
+		paths = append(paths, filepath.Join(dir, fmt.Sprint(i)))
+		if err := os.WriteFile(paths[i], bytes.Join(lines, nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Verify(paths, testKey, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Intact() && r.Closed()
+}
+
+// Every single line removed, repeated at every place, moved, and every byte
+// changed is found.
+func TestVerifyFindsEverySingleChange(t *testing.T) {
+	lines := pair(t)
+	if !accepted(t, lines) || !accepted(t, lines[:5], lines[5:]) {
+		t.Fatal("control: got a problem, want none")
+	}
+	for i, line := range lines {
+		without := slices.Delete(slices.Clone(lines), i, i+1)
+		if accepted(t, without) {
+			t.Errorf("line %d removed: got no problem", i+1)
+		}
+		for j := range len(lines) + 1 {
+			if accepted(t, slices.Insert(slices.Clone(lines), j, line)) {
+				t.Errorf("line %d repeated at %d: got no problem", i+1, j+1)
+			}
+		}
+	}
+	for i := range len(lines[3]) {
+		changed := slices.Clone(lines)
+		changed[3] = bytes.Clone(lines[3])
+		changed[3][i] ^= 1
+		if accepted(t, changed) {
+			t.Errorf("byte %d changed: got no problem", i)
+		}
+	}
+}
+
+// What rotation cannot take is missed, also where files are split or emptied.
+func TestVerifyMissesWhatRotationLeaves(t *testing.T) {
+	lines := pair(t)
+	run := len(lines) / 2
+	inRun := func(writer string) (at []int) {
+		for i, l := range lines[:run] {
+			if bytes.Contains(l, []byte(`"log_provider":"`+writer+`"`)) {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	proxy := inRun("proxy")
+	cut := slices.Clone(lines)
+	for _, i := range slices.Backward(proxy[:2]) {
+		cut = slices.Delete(cut, i, i+1)
+	}
+	if accepted(t, cut[:4], cut[4:]) {
+		t.Error("the proxy's first lines removed behind the beginning of its run: got no problem")
+	}
+	if accepted(t, [][]byte{}) || accepted(t, [][]byte{}, [][]byte{}) {
+		t.Error("emptied files: got no problem")
+	}
+	if accepted(t, lines[:run]) {
+		t.Error("the last run removed: got no problem")
+	}
+	if !accepted(t, lines[run-1:run+3], lines[run+3:]) {
+		t.Error("control: the oldest lines gone as by rotation: got a problem")
+	}
+}
