@@ -166,3 +166,37 @@ func TestModelsThatAreMore(t *testing.T) {
 		}
 	}
 }
+
+// TestServiceAtAnotherPrice: a budget in money goes by a table, which a request for a
+// faster service makes wrong.
+func TestServiceAtAnotherPrice(t *testing.T) {
+	money := providers()
+	money.Budget.Money = 10
+	money.Prices = map[string]policy.Price{"**": {Input: 1, Output: 2}}
+	listed := providers()
+	listed.Budget, listed.Prices = money.Budget, money.Prices
+	listed.Routes[0].ServerTools = []string{"service_tier"}
+	chat := func(field string) Request {
+		return post("/v1/chat/completions", `{"model":"gpt-5","messages":[]`+field+`}`)
+	}
+	for _, c := range []struct {
+		name  string
+		in    policy.Inference
+		route int
+		q     Request
+		ok    bool
+	}{
+		{"control: none", money, 0, chat(""), true},
+		{"control: default", money, 0, chat(`,"service_tier":"default"`), true},
+		{"control: no budget in money", providers(), 0, chat(`,"service_tier":"priority"`), true},
+		{"control: listed", listed, 0, chat(`,"service_tier":"priority"`), true},
+		{"priority", money, 0, chat(`,"service_tier":"priority"`), false},
+		{"in capitals", money, 0, chat(`,"service_tier":"PRIORITY"`), false},
+		{"Anthropic", money, 1, post("/v1/messages", `{"model":"claude-x","max_tokens":9,"messages":[],"speed":"fast"}`), false},
+		{"Gemini", money, 2, post("/v1beta/models/gemini-3:generateContent", `{"contents":[],"service_tier":"priority"}`), false},
+	} {
+		if _, d := compile(t, c.in).Judge(c.route, c.q); (d == nil) != c.ok {
+			t.Errorf("%s: got %v, want allowed %v", c.name, d, c.ok)
+		}
+	}
+}

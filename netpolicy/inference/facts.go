@@ -24,6 +24,8 @@ type facts struct {
 	// stored is the field that refers to a part of the conversation that is not
 	// in the request, or "".
 	stored string
+	// dearer is the field that asks for a service at another price, or "".
+	dearer string
 	// output is the most tokens that each answer may have; 0: not said.
 	// outputAt are the fields that say so.
 	output   int64
@@ -85,7 +87,16 @@ func (r *reader) fail(d *Denial) {
 }
 
 // top looks at the names of the body's members.
-func (r *reader) top() { r.known(r.doc, r.op.names(), "") }
+func (r *reader) top() {
+	r.known(r.doc, r.op.names(), "")
+	for _, name := range []string{"service_tier", "serviceTier", "speed"} {
+		switch strings.ToLower(r.doc.Get(name).Text()) {
+		case "", "null", "auto", "default", "flex", "batch", "standard", "standard_only", "normal":
+		default:
+			r.dearer = name
+		}
+	}
+}
 
 // known refuses names that are spelt in another case, and notes those that are
 // not understood.

@@ -222,8 +222,13 @@ func (s *Set) target(r *route, e endpoint, f *facts, query url.Values, header ma
 		return t, nil
 	}
 	price, priced := s.price(model)
-	if !priced && (s.budget.Money > 0 || s.budget.MoneyPerMinute > 0) {
+	switch money := s.budget.Money > 0 || s.budget.MoneyPerMinute > 0; {
+	case money && !priced:
 		return Target{}, denied("model %s has no price, which the budget in money needs", quote(model))
+	case money && f.dearer != "" && !matchesAny(r.ServerTools, f.dearer):
+		d := denied("field %s asks for a service at another price than that of the table, which the budget in money goes by", quote(f.dearer))
+		d.Hint = "leave it out, or allow it in the route's \"server_tools\" with prices that fit it"
+		return Target{}, d
 	}
 	t.Need = Need{Input: f.input, Price: price, Free: e.op.free()}
 	if e.op.free() {
