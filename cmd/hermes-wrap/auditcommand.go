@@ -60,11 +60,17 @@ func (c *commandLine) recordFiles(cmd *cobra.Command, args []string) (path strin
 		if err != nil {
 			return "", nil, err
 		}
-		p, err := who.load(c.runFlags(cmd).policyFlags, nil)
-		if err != nil {
+		flags := c.runFlags(cmd).policyFlags
+		p, err := who.load(flags, nil)
+		switch {
+		case err == nil:
+			path = p.Audit.File.Abs
+		case flags.given:
 			return "", nil, err
+		default:
+			// Nothing runs here, so it does not matter that nothing could.
+			path = filepath.Join(who.stateDir(), "audit.jsonl")
 		}
-		path = p.Audit.File.Abs
 	}
 	if files, err = audit.Files(path); err == nil && len(files) == 0 {
 		err = &os.PathError{Op: "read audit file", Path: path, Err: unix.ENOENT}
