@@ -116,13 +116,22 @@ func sameStruct(a, b reflect.Value) bool {
 // run that is under way. Everything else is fixed when the command starts.
 func Live(key string) bool {
 	switch key {
-	case "network.ca", "network.publish":
-		return false
-	case "version", "description", "extends", "assert":
+	case "version", "description", "extends", "assert",
+		"network.rules", "network.deny", "network.private", "network.hosts", "network.remove", "network.upstream", "network.budget",
+		"inference.routes", "inference.budget", "inference.prices", "inference.hard_stop":
 		return true
 	}
-	if strings.HasPrefix(key, "credentials.") {
-		return !strings.HasSuffix(key, ".expose")
+	of, ok := strings.CutPrefix(key, "credentials.")
+	if !ok {
+		return false
 	}
-	return strings.HasPrefix(key, "network.") || strings.HasPrefix(key, "inference.")
+	name, field, one := strings.Cut(of, ".")
+	if !one {
+		return name != "" // it is there no more
+	}
+	switch field {
+	case "source", "optional", "attach", "header", "prefix", "user", "query", "json", "aws", "oauth", "hosts", "refresh":
+		return true
+	}
+	return false
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -83,17 +84,34 @@ func TestChanges(t *testing.T) {
 
 // A key that a later version of the policy adds is fixed at launch until
 // somebody says otherwise.
-func TestSectionsAreStaticByDefault(t *testing.T) {
-	want := []string{"assert", "credentials", "description", "extends", "inference", "network", "version"}
-	var live []string
-	for i := range reflect.TypeFor[Policy]().NumField() {
-		name := reflect.TypeFor[Policy]().Field(i).Tag.Get("yaml")
-		if name != "" && name != "-" && (Live(name) || Live(name+".x")) {
-			live = append(live, name)
+func TestKeysAreStaticByDefault(t *testing.T) {
+	var static []string
+	note := func(path string, _, _ reflect.Value) {
+		if !Live(path) {
+			static = append(static, path)
 		}
 	}
-	slices.Sort(live)
-	if !slices.Equal(live, want) {
-		t.Errorf("live sections: got %q, want %q", live, want)
+	var p Policy
+	eachKey(reflect.ValueOf(p), reflect.ValueOf(p), "", func(path string, a, b reflect.Value) {
+		section, _, _ := strings.Cut(path, ".")
+		if section == "network" || section == "inference" || section == path && path != "credentials" {
+			note(path, a, b)
+		} else if path != "credentials" && Live(path) {
+			t.Errorf("%s: got live, want it fixed at launch", path)
+		}
+	})
+	eachKey(reflect.ValueOf(Credential{}), reflect.ValueOf(Credential{}), "credentials.x.", note)
+	slices.Sort(static)
+	want := []string{"credentials.x.expose", "name", "network.ca", "network.publish"}
+	if !slices.Equal(static, want) {
+		t.Errorf("static: got %q, want %q", static, want)
+	}
+	for _, key := range []string{"network.new", "inference.new", "credentials.x.new", "new", "new.x", "credentials", "credentials."} {
+		if Live(key) {
+			t.Errorf("%s: got live, want it fixed at launch", key)
+		}
+	}
+	if !Live("credentials.x") {
+		t.Error("a credential that was removed: got fixed, want live")
 	}
 }

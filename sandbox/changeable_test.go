@@ -46,5 +46,9 @@ func TestChangeable(t *testing.T) {
 		if got := p.Changeable(at(name)); got != want {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
+		protected := name == "work/kept/tool" || name == "work/absent"
+		if got := p.InWritableTree(at(name)); got != (want || protected) {
+			t.Errorf("%s in a writable tree: got %v, want %v", name, got, want || protected)
+		}
 	}
 }

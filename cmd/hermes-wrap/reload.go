@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +23,8 @@ type reloader struct {
 	px     *proxyClient
 	base   string // of the command, which the default policy depends on
 
+	sources launchSources
+
 	turn sync.Mutex // one reload at a time
 	// given are the secrets that the proxy has. What was read and could not be
 	// handed over is not among them, so it is handed over the next time.
@@ -33,8 +34,9 @@ type reloader struct {
 	now prepared // what is in force
 }
 
-func newReloader(l *launch, px *proxyClient, given map[string]credential.Values) *reloader {
-	return &reloader{launch: l, px: px, given: given, base: l.prep.plan.Argv[0], now: l.prep}
+func newReloader(l *launch, px *proxyClient, given map[string]credential.Values) (*reloader, error) {
+	sources, err := openSources(l.prep.policy, l.prep.plan)
+	return &reloader{launch: l, px: px, sources: sources, given: given, base: l.prep.plan.Argv[0], now: l.prep}, err
 }
 
 // inForce is what the run is judged by.
@@ -169,13 +171,10 @@ func (r *reloader) unserved(e *netpolicy.Engine) (keys []string) {
 	return keys
 }
 
-// outOfReach refuses files that the command could change or read. A launch
-// protects what its policy was read from; a file that came later is not.
+// outOfReach refuses files that the command could change or read.
 func (r *reloader) outOfReach(p policy.Policy) error {
-	for _, s := range p.Sources {
-		if filepath.IsAbs(s.Name) && r.launch.prep.plan.Changeable(s.Name) {
-			return fmt.Errorf("policy file %q can be written inside; end the run, and the next one protects it", s.Name)
-		}
+	if err := r.sources.believable(p, r.launch.prep.plan); err != nil {
+		return err
 	}
 	for _, f := range secretFiles(p) {
 		if v := r.launch.prep.plan.Judge(f.Abs, "read"); v.Allowed && !v.Private {

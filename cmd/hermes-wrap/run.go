@@ -135,7 +135,10 @@ func (l *launch) start() (int, error) {
 	if err := l.record(); err != nil {
 		return 0, err
 	}
-	reloads := newReloader(l, px, values)
+	reloads, err := newReloader(l, px, values)
+	if err != nil {
+		return 0, err
+	}
 	ctl, err := openControl(l.dir.Path, mayControl, reloads.controlled)
 	if err != nil {
 		return 0, err
