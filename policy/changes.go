@@ -122,16 +122,20 @@ func Live(key string) bool {
 		return true
 	}
 	of, ok := strings.CutPrefix(key, "credentials.")
-	if !ok {
-		return false
-	}
-	name, field, one := strings.Cut(of, ".")
-	if !one {
-		return name != "" // it is there no more
-	}
-	switch field {
+	return ok && of != "" && liveCredential(of[strings.LastIndexByte(of, '.')+1:])
+}
+
+// liveCredential judges the last word of a credential's key: a field of it, or
+// the end of its name, where it is there no more.
+func liveCredential(word string) bool {
+	switch word {
 	case "source", "optional", "attach", "header", "prefix", "user", "query", "json", "aws", "oauth", "hosts", "refresh":
 		return true
 	}
-	return false
+	field := false
+	none := reflect.ValueOf(Credential{})
+	eachKey(none, none, "credentials.", func(path string, _, _ reflect.Value) {
+		field = field || path == "credentials."+word
+	})
+	return !field
 }

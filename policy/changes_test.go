@@ -106,12 +106,14 @@ func TestKeysAreStaticByDefault(t *testing.T) {
 	if !slices.Equal(static, want) {
 		t.Errorf("static: got %q, want %q", static, want)
 	}
-	for _, key := range []string{"network.new", "inference.new", "credentials.x.new", "new", "new.x", "credentials", "credentials."} {
+	for _, key := range []string{"network.new", "inference.new", "new", "new.x", "credentials", "credentials."} {
 		if Live(key) {
 			t.Errorf("%s: got live, want it fixed at launch", key)
 		}
 	}
-	if !Live("credentials.x") {
-		t.Error("a credential that was removed: got fixed, want live")
+	for _, key := range []string{"credentials.x", "credentials.example.org", "credentials.example.org.source"} {
+		if !Live(key) {
+			t.Errorf("%s: got fixed at launch, want live", key)
+		}
 	}
 }
