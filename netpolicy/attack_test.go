@@ -82,3 +82,25 @@ func TestParametersThatAreLists(t *testing.T) {
 		}
 	}
 }
+
+// TestTailsOfSegments: servers on Windows drop dots and spaces at the end of a segment.
+// Denials and claims see through that; what is allowed must be there to the letter.
+func TestTailsOfSegments(t *testing.T) {
+	e := mustCompile(t, policy.Network{Rules: []policy.Rule{
+		{Name: "d", Host: "a.test", TLS: policy.TLSInspect, Deny: []policy.Match{{Paths: []string{"/admin/**"}}}},
+		{Name: "mcp", Host: "a.test", Protocol: policy.ProtocolMCP, Paths: []string{"/mcp"}},
+		{Name: "git", Host: "a.test", Protocol: policy.ProtocolGit, AllowSet: true, Allow: []policy.Match{{Op: "fetch"}}},
+		{Name: "b", Host: "b.test", AllowSet: true, Allow: []policy.Match{{Paths: []string{"/public"}}}},
+	}})
+	for path, want := range map[string]Verdict{
+		"a.test/x": Allow, "a.test/admins": Allow, "a.test/.x": Allow, "a.test/x.": Allow, "a.test/a%20b": Allow,
+		"a.test/admin/x": Deny, "a.test/admin./x": Deny, "a.test/admin%20/x": Deny, "a.test/admin.%20.;v=1/x": Deny, "a.test/admin.": Deny,
+		"a.test/mcp.": Deny, "a.test/mcp%20": Deny, "a.test/mcp%20%20": Deny, "a.test/mcp%20.": Deny,
+		"a.test/r/git-receive-pack.": Deny, "a.test/r/git-receive-pack%20": Deny,
+		"b.test/public": Allow, "b.test/public.": Deny, "b.test/public%20": Deny,
+	} {
+		if d := e.Request(post(t, path)); d.Verdict != want {
+			t.Errorf("%s: got %v (%s), want %v", path, d.Verdict, d.Reason, want)
+		}
+	}
+}

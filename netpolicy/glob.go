@@ -238,6 +238,17 @@ func nextSegment(path string, at int) (seg string, after int, ok bool) {
 	return path[at:], len(path) + 1, true
 }
 
+// trimTail cuts dots and spaces off the end of a segment.
+func trimTail(s string) string {
+	for {
+		cut := strings.TrimSuffix(strings.TrimSuffix(s, "."), "%20")
+		if cut == s {
+			return s
+		}
+		s = cut
+	}
+}
+
 // nextStem is nextSegment for matchLoose.
 func nextStem(path string, at int) (stem string, after int, ok bool) {
 	for {
@@ -245,7 +256,7 @@ func nextStem(path string, at int) (stem string, after int, ok bool) {
 		if !ok {
 			return "", at, false
 		}
-		if stem = cutParameters(stem); stem != "" {
+		if stem = trimTail(cutParameters(stem)); stem != "" {
 			return stem, at, true
 		}
 	}

@@ -107,7 +107,7 @@ func isGit(path string) bool {
 			return true
 		}
 	}
-	if strings.IndexByte(path, ';') < 0 && !strings.Contains(path, "%3B") && path[len(path)-1] != '/' && !hasFoldedEnd(path) {
+	if last := path[len(path)-1]; last != '/' && last != '.' && !hasTails(path) && !hasFoldedEnd(path) {
 		return false
 	}
 	var stems strings.Builder
@@ -120,6 +120,12 @@ func isGit(path string) bool {
 		stems.WriteString(stem)
 		at = after
 	}
+}
+
+// hasTails tells whether some segment may end in something that servers drop.
+func hasTails(path string) bool {
+	return strings.IndexByte(path, ';') >= 0 || strings.Contains(path, "./") ||
+		strings.IndexByte(path, '%') >= 0 && (strings.Contains(path, "%3B") || strings.Contains(path, "%20/") || strings.HasSuffix(path, "%20"))
 }
 
 func hasFoldedEnd(path string) bool {

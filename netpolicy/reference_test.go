@@ -131,12 +131,14 @@ func refPort(ports []int, port int, standard ...int) bool {
 
 func refSplit(path string) []string { return strings.Split(path, "/")[1:] }
 
-// refFilled drops empty segments; the request's lose their parameters first.
+// refFilled drops empty segments; the request's lose their parameters first, and
+// then dots and spaces at their end.
 func refFilled(segments []string, cut bool) []string {
 	var out []string
 	for _, s := range segments {
 		if cut {
 			s, _, _ = strings.Cut(strings.ReplaceAll(s, "%3B", ";"), ";")
+			s = strings.ReplaceAll(strings.TrimRight(strings.ReplaceAll(s, "%20", " "), ". "), " ", "%20")
 		}
 		if s != "" {
 			out = append(out, s)
@@ -186,7 +188,7 @@ var (
 		prefix := map[string]string{"a": "*.", "b": "**.", "aa": "**."}[n[0]]
 		return prefix + n[1]
 	})
-	genSegment     = rapid.SampledFrom([]string{"a", "b", "ab", "aab", "a;x", "b%3Bx", "a%3Ab", "a:b", "%C3%A9", ";x"})
+	genSegment     = rapid.SampledFrom([]string{"a", "b", "ab", "aab", "a;x", "b%3Bx", "a%3Ab", "a:b", "%C3%A9", ";x", "a.", "b%20", "a.%20.;x"})
 	genPathSegment = rapid.SampledFrom([]string{"a", "b", "*", "**", "a*", "*b", "*a*b", "a%3Ab", "%C3%A9", "**"})
 	genPath        = rapid.Map(rapid.SliceOfN(genSegment, 0, 5), func(s []string) string { return "/" + strings.Join(s, "/") })
 	genPathGlob    = rapid.Map(rapid.SliceOfN(genPathSegment, 0, 4), func(s []string) string { return "/" + strings.Join(s, "/") })
