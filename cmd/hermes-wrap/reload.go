@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -187,15 +189,23 @@ func (r *reloader) outOfReach(p policy.Policy) error {
 // secretFiles lists the files with secrets that a policy names.
 func secretFiles(p policy.Policy) (out []policy.Path) {
 	for _, c := range p.Credentials {
-		out = append(out, c.Source.File)
+		out = append(out, sourceFile(c.Source, c.Pos))
 		if c.OAuth != nil && c.OAuth.ClientSecret != nil {
-			out = append(out, c.OAuth.ClientSecret.File)
+			out = append(out, sourceFile(*c.OAuth.ClientSecret, c.Pos))
 		}
 	}
 	for _, c := range p.Network.Upstream.Certificates {
 		out = append(out, c.Key)
 	}
 	return slices.DeleteFunc(out, func(f policy.Path) bool { return f.Abs == "" })
+}
+
+// sourceFile gives the file that a secret is read from, if it is one.
+func sourceFile(s policy.CredentialSource, pos policy.Pos) policy.Path {
+	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); s.Systemd != "" && filepath.IsAbs(dir) {
+		return policy.Path{Abs: filepath.Join(dir, s.Systemd), Pos: pos}
+	}
+	return s.File
 }
 
 // refreshPause is the least time between two readings of the secrets.
@@ -209,7 +219,7 @@ func (r *reloader) refreshSecrets() {
 			return
 		case name := <-r.px.refresh:
 			if err := r.reread(name); err != nil {
-				r.launch.voice.warn(fmt.Sprintf("credential %q could not be read again, and the old secret stays: %v", name, err))
+				r.launch.voice.interject().warn(fmt.Sprintf("credential %q could not be read again, and the old secret stays: %v", name, err))
 			}
 		}
 		select {

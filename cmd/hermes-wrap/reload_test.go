@@ -138,3 +138,17 @@ func TestRereadTriesAgain(t *testing.T) {
 		}
 	}
 }
+
+// What a service manager hands over is a file with a secret like any other.
+func TestSecretFilesOfServices(t *testing.T) {
+	t.Setenv("CREDENTIALS_DIRECTORY", "/run/credentials/agent.service")
+	p := policy.Policy{Credentials: map[string]policy.Credential{"gh": {Source: policy.CredentialSource{Systemd: "token"}}}}
+	r := &reloader{launch: &launch{prep: prepared{plan: sandbox.Plan{View: []sandbox.Entry{{Kind: sandbox.KindBind, Source: "/run", Target: "/run"}}}}}}
+	if err := r.outOfReach(p); err == nil || !strings.Contains(err.Error(), "/run/credentials/agent.service/token") {
+		t.Errorf("got %v, want a refusal that names the file", err)
+	}
+	r.launch.prep.plan.View = nil
+	if err := r.outOfReach(p); err != nil {
+		t.Errorf("control: got %v, want none", err)
+	}
+}

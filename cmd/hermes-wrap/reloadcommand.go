@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
@@ -59,7 +60,7 @@ func (c *commandLine) sayReloaded(a controlAnswer, asJSON bool) error {
 	case a.Reload == nil:
 		c.code = c.voice.fail(errors.New("BUG: the run said nothing of its reload"))
 	default:
-		_, err := fmt.Println(a.Reload.say(a.Run))
+		_, err := fmt.Println(audit.Escape(a.Reload.say(a.Run))) // root asks runs of others
 		return err
 	}
 	return nil
