@@ -99,13 +99,16 @@ func TestVerifyMissesWhatRotationLeaves(t *testing.T) {
 		}
 		return at
 	}
-	proxy := inRun("proxy")
-	cut := slices.Clone(lines)
-	for _, i := range slices.Backward(proxy[:2]) {
-		cut = slices.Delete(cut, i, i+1)
-	}
-	if accepted(t, cut[:4], cut[4:]) {
-		t.Error("the proxy's first lines removed behind the beginning of its run: got no problem")
+	for _, writer := range []string{"launcher", "proxy"} {
+		for n := range len(inRun(writer)) {
+			cut := slices.Clone(lines)
+			for _, i := range slices.Backward(inRun(writer)[:n+1]) {
+				cut = slices.Delete(cut, i, i+1)
+			}
+			if accepted(t, cut[:4], cut[4:]) {
+				t.Errorf("the first %d lines of the %s removed, and not the other's: got no problem", n+1, writer)
+			}
+		}
 	}
 	if accepted(t, [][]byte{}) || accepted(t, [][]byte{}, [][]byte{}) {
 		t.Error("emptied files: got no problem")

@@ -296,12 +296,9 @@ func (v *verifier) missing(run *runState) {
 			run.report.Missing = append(run.report.Missing, w)
 		}
 	}
-	if launcher == nil || launcher.report.First != 1 {
-		return
-	}
 	for _, c := range run.chains {
-		// The launcher begins before all others.
-		if first := c.report.First; first > 1 && len(c.report.Problems) == 0 {
+		// All begin in one file: a run takes over a new one once its proxy serves.
+		if first := c.report.First; whole && first > 1 && len(c.report.Problems) == 0 {
 			c.problem(c.began, fmt.Sprintf("lines 1 to %d of this chain are missing, though the beginning of its run is there", first-1))
 		}
 	}
