@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 )
 
 // pair writes two runs, each of a launcher and a proxy, and gives the lines.
@@ -118,5 +119,33 @@ func TestVerifyMissesWhatRotationLeaves(t *testing.T) {
 	}
 	if !accepted(t, lines[run-1:run+3], lines[run+3:]) {
 		t.Error("control: the oldest lines gone as by rotation: got a problem")
+	}
+}
+
+// A file full of forged lines does not keep Verify for days, however they are
+// spread over runs, and what is genuine is still told from them.
+func TestVerifyEndsOnForgedNumbers(t *testing.T) {
+	lines := pair(t)
+	forged := bytes.Replace(lines[1], []byte(`"sequence":`), fmt.Appendf(nil, `"sequence":%d`, maxAhead/10), 1)
+	var all [][]byte
+	for i := range 200 {
+		all = append(all, bytes.ReplaceAll(forged, []byte("run-1"), fmt.Appendf(nil, "run-%d", i)))
+	}
+	path := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.WriteFile(path, bytes.Join(append(all, lines...), nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	r, err := Verify([]string{path}, testKey, 2, nil)
+	if err != nil || r.Intact() {
+		t.Errorf("got intact and %v, want problems", err)
+	}
+	if took := time.Since(began); took > 2*time.Minute {
+		t.Errorf("took %v, want seconds", took)
+	}
+	for _, run := range r.Runs {
+		if run.Run == "run-2" && (len(run.Chains) != 2 || run.Chains[0].Lines+run.Chains[1].Lines != uint64(len(lines)/2)) {
+			t.Errorf("got %+v, want every line of the second run", run)
+		}
 	}
 }

@@ -15,6 +15,14 @@ const maxProblems = 8
 // that is further ahead is forged: the key of a line takes work to find.
 const maxAhead = 1 << 30
 
+// Once forged lines have cost so many steps from key to key, lines that are
+// further ahead than maxAheadThen are not tried any more: a file full of them
+// would take days.
+const (
+	maxWasted    = maxAhead / epochLines / 4
+	maxAheadThen = 1 << 16
+)
+
 // Problem is something in the record that should not be.
 type Problem struct {
 	File string `json:"file"`
@@ -98,6 +106,7 @@ type verifier struct {
 	key    Key
 	report Report
 	runs   map[string]*runState
+	wasted uint64 // steps from key to key that forged lines took
 }
 
 type runState struct {
@@ -168,7 +177,7 @@ func (v *verifier) line(file int, at Problem, line []byte) {
 	if first {
 		c.next = 1
 	}
-	if !c.genuine(e.Sequence, text, code) {
+	if !v.genuine(c, e.Sequence, text, code) {
 		c.problem(at, fmt.Sprintf("line %d of this chain was changed, forged or repeated", e.Sequence))
 		if e.Sequence == c.next {
 			c.next, c.prev = c.next+1, string(code)
@@ -210,13 +219,14 @@ func (v *verifier) chainOf(e Event) (*runState, *chainState) {
 
 // genuine tells whether the line was written by the chain's writer, as it is,
 // and is none that was there already.
-func (c *chainState) genuine(sequence uint64, text, code []byte) bool {
-	if sequence < c.next || sequence-c.next > maxAhead {
+func (v *verifier) genuine(c *chainState, sequence uint64, text, code []byte) bool {
+	if sequence < c.next || sequence-c.next > maxAhead || (v.wasted > maxWasted && sequence-c.next > maxAheadThen) {
 		return false
 	}
 	keys := *c.keys
 	want := keys.code(sequence, text)
 	if !hmac.Equal(want[:], code) {
+		v.wasted += keys.epoch - c.keys.epoch
 		return false
 	}
 	c.keys = &keys
