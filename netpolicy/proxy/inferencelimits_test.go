@@ -93,9 +93,14 @@ func TestModelForgoesUsage(t *testing.T) {
 	w.provider("first.example.org", 443, func(rw http.ResponseWriter, r *http.Request) {
 		seen := w.asked()
 		body := seen[len(seen)-1].body
-		if strings.Contains(body, "stream_options") || strings.Contains(body, "bad") {
+		if strings.Contains(body, "stream_options") && !strings.Contains(body, "bad") {
 			rw.WriteHeader(http.StatusUnprocessableEntity)
-			_, _ = io.WriteString(rw, "Extra inputs are not permitted")
+			_, _ = io.WriteString(rw, "Extra inputs are not permitted: body.stream_options")
+			return
+		}
+		if strings.Contains(body, "bad") {
+			rw.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = io.WriteString(rw, "no such user")
 			return
 		}
 		streams(stream)(rw, r)
@@ -106,19 +111,19 @@ func TestModelForgoesUsage(t *testing.T) {
 		status int
 		asked  int
 	}{
-		{`{"model":"m","stream":true,"messages":[],"user":"bad"}`, 422, 2},
+		{`{"model":"m","stream":true,"messages":[],"user":"bad"}`, 422, 1},
+		{`{"model":"m","stream":true,"messages":[]}`, 200, 3},
 		{`{"model":"m","stream":true,"messages":[]}`, 200, 4},
-		{`{"model":"m","stream":true,"messages":[]}`, 200, 5},
-		{`{"model":"m","stream":true,"messages":[],"stream_options":{"include_usage":true}}`, 422, 6},
+		{`{"model":"m","stream":true,"messages":[],"stream_options":{"include_usage":true}}`, 422, 5},
 	} {
 		status, body, _ := w.ask(c, "https://first.example.org/v1/chat/completions", step.body)
-		if status != step.status || status == 200 && body != stream || len(w.asked()) != step.asked {
+		if status != step.status || status == 200 && body != stream || i == 0 && body != "no such user" || len(w.asked()) != step.asked {
 			t.Errorf("call %d: got %d %q after %d requests, want %d after %d", i, status, body, len(w.asked()), step.status, step.asked)
 		}
 		w.used(i + 1)
 	}
-	if got := w.srv.Models(); got.Requests != 6 || got.Output != 8 {
-		t.Errorf("got %+v, want six requests and the tokens of two calls", got)
+	if got := w.srv.Models(); got.Requests != 5 || got.Output != 8 {
+		t.Errorf("got %+v, want five requests and the tokens of two calls", got)
 	}
 	w.wantNoFault()
 }

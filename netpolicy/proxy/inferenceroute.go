@@ -1,7 +1,9 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
 
@@ -39,7 +41,8 @@ func (fl *flow) send() (*http.Response, *refusal) {
 func (fl *flow) forgoesUsage(resp *http.Response) bool {
 	m := fl.model
 	t := m.target()
-	if resp == nil || resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusUnprocessableEntity || !t.HidesUsage || m.gone {
+	if resp == nil || resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusUnprocessableEntity || !t.HidesUsage || m.gone ||
+		!complains(resp) {
 		return false
 	}
 	kept := *t
@@ -50,6 +53,29 @@ func (fl *flow) forgoesUsage(resp *http.Response) bool {
 	}
 	return m.forgone
 }
+
+// maxComplaint bounds how much of an error is looked at.
+const maxComplaint = 64 << 10
+
+// complains tells whether an error names what we added. Whatever was read of it
+// is put back.
+func complains(resp *http.Response) bool {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxComplaint))
+	rest := resp.Body
+	if err != nil {
+		rest = io.NopCloser(errReader{err})
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(b), rest), resp.Body}
+	return bytes.Contains(b, []byte("stream_options")) || bytes.Contains(b, []byte("include_usage"))
+}
+
+// errReader fails.
+type errReader struct{ err error }
+
+func (r errReader) Read([]byte) (int, error) { return 0, r.err }
 
 // again aims at a route for another attempt, if the budget and all later steps
 // let it; otherwise everything stays as it is.
