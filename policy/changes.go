@@ -12,7 +12,7 @@ import (
 // one, "credentials.github.hosts", or its name where b has none. Where something was written, and how a path
 // was spelt, does not count.
 func Changes(a, b Policy) []string {
-	var out []string
+	out := []string{} // JSON says [] then
 	eachKey(reflect.ValueOf(a), reflect.ValueOf(b), "", func(path string, x, y reflect.Value) {
 		if path == "credentials" {
 			out = append(out, credentialChanges(a.Credentials, b.Credentials)...)
