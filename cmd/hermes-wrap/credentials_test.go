@@ -137,4 +137,6 @@ func TestSecretWatch(t *testing.T) {
 	writeSecret(t, file, "four")
 	step("there again", time.Second, "file")
 	step("interval", time.Minute, "interval")
+	writeSecret(t, filepath.Join(dir, "gone"), "five")
+	step("there for the first time", time.Second, "gone")
 }

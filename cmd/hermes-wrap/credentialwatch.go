@@ -61,18 +61,19 @@ func (w *secretWatch) due(p policy.Policy, now time.Time) (names []string) {
 }
 
 // changed tells whether a file is another one than when it was last looked at.
-// One that is gone is waited for.
+// One that is not there is waited for.
 func (w *secretWatch) changed(path string) bool {
 	if path == "" {
 		return false
 	}
 	st, err := os.Stat(path)
+	last, known := w.files[path]
 	if err != nil {
+		w.files[path] = nil
 		return false
 	}
-	last, known := w.files[path]
 	w.files[path] = st
-	return known && !sameFile(last, st)
+	return known && (last == nil || !sameFile(last, st))
 }
 
 func sameFile(a, b fs.FileInfo) bool {
