@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os/signal"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -173,7 +176,14 @@ func (l *launch) takeSecrets() (map[string]credential.Values, error) {
 	if len(p.Credentials) == 0 {
 		return nil, nil
 	}
-	values, err := l.keeper.read(context.Background(), p)
+	// A command may wait for its user. Whoever gives up then still gets an orderly
+	// end: of the command, of the record, of the run's directory.
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	values, err := l.keeper.read(ctx, p)
+	if ctx.Err() != nil {
+		return nil, errors.New("a signal ended the launch while secrets were read")
+	}
 	if err != nil {
 		return nil, err
 	}
