@@ -147,10 +147,10 @@ func (r *run) create(canaryPort int) error {
 	go func() { blobs <- r.sendBlobs() }()
 	startErr := r.box.start(r.Stdio, files)
 	theirs.Close()
-	doorsErr := errors.Join(<-blobs, <-doors)
-	if startErr != nil || doorsErr != nil {
+	blobsErr, doorsErr := <-blobs, <-doors
+	if startErr != nil || blobsErr != nil || doorsErr != nil {
 		r.box.kill()
-		err := r.whyNot(startErr, doorsErr)
+		err := r.whyNot(startErr, blobsErr, doorsErr)
 		return errors.Join(err, r.box.destroy())
 	}
 	r.Trace(StepContainer, time.Since(r.began))
@@ -276,7 +276,12 @@ func (e reportedError) Unwrap() error { return e.no }
 
 // whyNot picks the most telling error of a failed start: what init said itself,
 // then what the door-keeper said, then libcontainer.
-func (r *run) whyNot(startErr, doorsErr error) error {
+func (r *run) whyNot(startErr, blobsErr, doorsErr error) error {
+	// Without the blobs we end the container ourselves, which then says so in two
+	// more ways.
+	if failed := (*StepError)(nil); errors.As(blobsErr, &failed) {
+		return blobsErr
+	}
 	if doorsErr != nil && !errors.Is(doorsErr, io.ErrUnexpectedEOF) {
 		return doorsErr
 	}
@@ -288,5 +293,5 @@ func (r *run) whyNot(startErr, doorsErr error) error {
 	if startErr != nil {
 		return stepErr(StepContainer, startErr)
 	}
-	return stepErr(StepContainer, doorsErr)
+	return stepErr(StepContainer, errors.Join(blobsErr, doorsErr))
 }
