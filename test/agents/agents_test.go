@@ -207,8 +207,10 @@ func TestInside(t *testing.T) {
 			cmd := r.w.Wrap(r.work, r.w.PolicyFile(t, a.name, r.policy(t, server, env)), append([]string{a.path(r.modules)}, a.args...)...)
 			cmd.Env = append(cmd.Env, a.variable+"="+r.key)
 			found, environ := r.finish(t, wraptest.Run(t, cmd, limit))
-			if !strings.Contains(found, "searched ") {
-				t.Errorf("the search did not end: %q", found)
+			for _, line := range []string{"knows the authority\n", "searched "} {
+				if !strings.Contains(found, line) {
+					t.Errorf("the search was not whole: got %q, want %q", found, line)
+				}
 			}
 			if strings.Contains(found, "found ") {
 				t.Errorf("the search found what must not be inside:\n%s", found)

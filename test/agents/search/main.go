@@ -11,6 +11,7 @@ package main
 import (
 	"bytes"
 	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/x509"
 	"encoding/binary"
 	"encoding/hex"
@@ -37,7 +38,8 @@ const (
 type search struct {
 	secret []byte
 	public *ecdsa.PublicKey // of the authority; nil: none
-	since  int64            // seconds; what is older cannot hold what was made later
+	out    io.Writer
+	since  int64 // seconds; what is older cannot hold what was made later
 	files  int
 	maps   int
 }
@@ -55,13 +57,15 @@ func main() {
 	for i := range secret {
 		secret[i] ^= 0x5a
 	}
-	s := &search{secret: secret}
+	s := &search{secret: secret, out: os.Stdout}
 	if s.since, err = strconv.ParseInt(os.Args[2], 10, 64); err != nil {
 		fmt.Fprintln(os.Stderr, "search:", err)
 		os.Exit(2)
 	}
 	if len(os.Args) > 4 {
-		s.public = authority(os.Args[4])
+		if s.public = authority(os.Args[4]); s.public != nil {
+			fmt.Println("knows the authority")
+		}
 	}
 	s.walk(os.Args[3])
 	s.processes()
@@ -134,7 +138,7 @@ func (s *search) stream(r io.Reader, where string) {
 
 func (s *search) look(b []byte, where string) {
 	if bytes.Contains(b, s.secret) {
-		fmt.Println("found the secret in", where)
+		s.found("the secret", where)
 	}
 	if s.public == nil {
 		return
@@ -145,35 +149,37 @@ func (s *search) look(b []byte, where string) {
 			break
 		}
 		rest = rest[i:]
-		if block, _ := pem.Decode(rest[:min(len(rest), longestKey)]); block != nil && s.isAuthority(block.Bytes) {
-			fmt.Println("found the authority's key in", where)
+		if block, _ := pem.Decode(rest[:min(len(rest), longestKey)]); block != nil && s.holds(block) {
+			s.found("the authority's key", where)
 		}
 		rest = rest[len("-----BEGIN "):]
 	}
-	// SEC 1 and, around it, PKCS #8 begin a P-256 key with these bytes.
+	// SEC 1 and, around it, PKCS #8 hold the number of a P-256 key after these bytes.
+	before := []byte{0x02, 0x01, 0x01, 0x04, 0x20}
 	for rest := b; ; {
-		i := bytes.Index(rest, []byte{0x02, 0x01, 0x01, 0x04, 0x20})
-		if i < 2 || len(rest) < i+37 {
-			break
+		i := bytes.Index(rest, before)
+		if i < 0 || len(rest) < i+len(before)+32 {
+			return
 		}
-		if end := i - 2 + 2 + int(rest[i-1]); end <= len(rest) && s.isAuthority(rest[i-2:end]) {
-			fmt.Println("found the authority's key in", where)
+		rest = rest[i+len(before):]
+		key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), rest[:32])
+		if err == nil && key.PublicKey.Equal(s.public) {
+			s.found("the authority's key", where)
 		}
-		rest = rest[i+5:]
 	}
 }
 
-func (s *search) isAuthority(der []byte) bool {
-	key, err := x509.ParseECPrivateKey(der)
-	if err != nil {
-		any, err := x509.ParsePKCS8PrivateKey(der)
-		if err != nil {
-			return false
-		}
-		key, _ = any.(*ecdsa.PrivateKey)
+// holds tells whether a PEM block is the authority's private key.
+func (s *search) holds(block *pem.Block) bool {
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if key, ok := parsed.(*ecdsa.PrivateKey); err == nil && ok {
+		return key.PublicKey.Equal(s.public)
 	}
-	return key != nil && key.PublicKey.Equal(s.public)
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	return err == nil && key.PublicKey.Equal(s.public)
 }
+
+func (s *search) found(what, where string) { fmt.Fprintln(s.out, "found", what, "in", where) }
 
 // processes looks at every other process.
 func (s *search) processes() {
