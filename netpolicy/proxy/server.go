@@ -23,6 +23,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -82,6 +83,7 @@ type Server struct {
 	silent  sync.Map // hosts that refuse to be asked for usage in streams
 	own     ownDoors
 	open    atomic.Int64 // connections
+	resting atomic.Bool  // leave waits
 	streams atomic.Int64 // HTTP/2 requests
 	uploads atomic.Int64 // those with a long body
 	wg      sync.WaitGroup
@@ -142,13 +144,13 @@ func (s *Server) serve(ctx context.Context, l net.Listener, handle func(context.
 
 func (s *Server) accept(ctx context.Context, c net.Conn, handle func(context.Context, net.Conn)) {
 	if s.open.Add(1) > int64(s.limits.Connections) {
-		s.open.Add(-1)
+		s.leave()
 		reset(c)
 		s.record(audit.Event{Kind: audit.KindConnection, Verdict: audit.Deny, Protocol: "tcp", Reason: "too many open connections"})
 		return
 	}
 	s.wg.Go(func() {
-		defer s.open.Add(-1)
+		defer s.leave()
 		stop, err := s.track(ctx, c)
 		if err != nil {
 			return
@@ -156,6 +158,26 @@ func (s *Server) accept(ctx context.Context, c net.Conn, handle func(context.Con
 		defer stop()
 		defer s.recovered("connection")
 		handle(ctx, c)
+	})
+}
+
+// rest is how long there must be no connection before what they needed is given
+// back.
+const rest = 5 * time.Second
+
+// leave counts a connection out. The runtime keeps what a crowd needed, its
+// memory and the pipes of splice(2), until two collections have found them
+// unused; in a proxy that has nothing to do none would come for minutes.
+func (s *Server) leave() {
+	if s.open.Add(-1) > 0 || !s.resting.CompareAndSwap(false, true) {
+		return
+	}
+	time.AfterFunc(rest, func() {
+		s.resting.Store(false)
+		if s.open.Load() == 0 {
+			runtime.GC()
+			debug.FreeOSMemory()
+		}
 	})
 }
 
