@@ -116,7 +116,7 @@ func sameStruct(a, b reflect.Value) bool {
 // run that is under way. Everything else is fixed when the command starts.
 func Live(key string) bool {
 	switch key {
-	case "version", "description", "extends", "assert",
+	case "version", "description", "extends", "enable", "assert",
 		"network.rules", "network.deny", "network.private", "network.hosts", "network.remove", "network.upstream", "network.budget",
 		"inference.routes", "inference.budget", "inference.prices", "inference.hard_stop":
 		return true

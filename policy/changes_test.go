@@ -55,7 +55,7 @@ func TestChanges(t *testing.T) {
 			p.Credentials["other"] = Credential{Expose: CredentialExposure{Env: "X"}}
 		}, []string{"credentials.other.expose"}, false},
 		{"ca", func(p *Policy) { p.Network.CA = []Path{{Abs: "/x"}} }, []string{"network.ca"}, false},
-		{"publish", func(p *Policy) { p.Network.Publish = []Name{{Text: "1:2"}} }, []string{"network.publish"}, false},
+		{"publish", func(p *Policy) { p.Network.Publish = []Publish{{Listen: "1:2"}} }, []string{"network.publish"}, false},
 		{"filesystem", func(p *Policy) { p.Filesystem.Read = nil }, []string{"filesystem.read"}, false},
 		{"workspace", func(p *Policy) { p.Workspace.Access = AccessWrite }, []string{"workspace.access"}, false},
 		{"env", func(p *Policy) { p.Env.Set = map[string]string{"A": "b"} }, []string{"env.set"}, false},
@@ -102,7 +102,7 @@ func TestKeysAreStaticByDefault(t *testing.T) {
 	})
 	eachKey(reflect.ValueOf(Credential{}), reflect.ValueOf(Credential{}), "credentials.x.", note)
 	slices.Sort(static)
-	want := []string{"credentials.x.expose", "name", "network.ca", "network.publish"}
+	want := []string{"credentials.x.expose", "name", "network.ca", "network.publish", "state"}
 	if !slices.Equal(static, want) {
 		t.Errorf("static: got %q, want %q", static, want)
 	}

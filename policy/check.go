@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -56,6 +57,10 @@ var allForms = sync.OnceValue(func() map[string]form {
 		"https-url":    {pattern: `^https://[^/@ ]+`, check: checkHTTPSURL, example: `"https://auth.example.org/oauth/token"`},
 		"keyring":      {pattern: `^[^/]+/[^/]+$`, example: `"SERVICE/USER"`},
 		"publish":      {pattern: `^(.+:)?[0-9]+:[0-9]+$`, check: checkPublish, example: `"[ADDR:]HOST:PORT", e.g. "127.0.0.1:8080:80"`},
+		"listen":       {pattern: `^(/.+|(.+:)?[0-9]+)$`, check: checkListen, example: `"[ADDR:]PORT" or a path: "127.0.0.1:8080", "/run/user/1000/agent.sock"`},
+		"publish-to":   {pattern: `^(/.+|[0-9]+)$`, check: checkPublishTo, example: `a port or a path inside, in quotes: "8080"`},
+		"health-url":   {pattern: `^http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?(/.*)?$`, example: `a URL of the sandbox's own loopback: "http://127.0.0.1:8642/health"`},
+		"fragment":     {pattern: `^[a-z0-9]+/[a-z0-9][a-z0-9-]*$`, example: `"provider/openrouter", "channel/telegram"; hermes-wrap profiles lists them`},
 		"host-port":    {pattern: `^.+:[0-9]+$`, check: checkHostPort, example: "host:port"},
 		"url":          {pattern: `^[A-Z]+ (https?|wss?)://`, check: checkURL, example: `a method and an absolute URL: "GET https://example.org/"`},
 		"no-glob":      {},
@@ -223,6 +228,43 @@ func checkPublish(s string) (what, hint string) {
 		return fmt.Sprintf("%q is not a valid publish", s), "write an IPv6 address in brackets: [::1]:8080:80"
 	}
 	return checkIP(addr)
+}
+
+func checkListen(s string) (what, hint string) {
+	if strings.HasPrefix(s, "/") {
+		return checkCleanPath(s)
+	}
+	addr, port, ok := "", s, false
+	if i := strings.LastIndexByte(s, ':'); i >= 0 {
+		addr, port, ok = s[:i], s[i+1:], true
+	}
+	if what, hint := checkPort(port); what != "" {
+		return what, hint
+	}
+	switch inner, bracketed := strings.CutPrefix(addr, "["); {
+	case !ok:
+		return "", ""
+	case bracketed && strings.HasSuffix(inner, "]"):
+		return checkIP(strings.TrimSuffix(inner, "]"))
+	case strings.Contains(addr, ":"):
+		return fmt.Sprintf("%q is not a place to listen", s), "write an IPv6 address in brackets: [::1]:8080"
+	}
+	return checkIP(addr)
+}
+
+func checkPublishTo(s string) (what, hint string) {
+	if strings.HasPrefix(s, "/") {
+		return checkCleanPath(s)
+	}
+	return checkPort(s)
+}
+
+// checkCleanPath wants the one spelling of an absolute path.
+func checkCleanPath(s string) (what, hint string) {
+	if clean := path.Clean(s); clean != s {
+		return fmt.Sprintf("%q is not in normal form", s), "write " + clean
+	}
+	return "", ""
 }
 
 func checkPort(s string) (what, hint string) {

@@ -16,6 +16,7 @@ func (p Policy) complete(vars map[string]string) Policy {
 	setDefault(&p.Filesystem.TmpSize, 256<<20)
 	setDefault(&p.Filesystem.ShmSize, 64<<20)
 	setDefault(&p.Filesystem.Inodes, 1_000_000)
+	setDefault(&p.State, "ephemeral")
 	setDefault(&p.Process.Uid, "self")
 	setDefault(&p.Process.Hostname, "sandbox")
 	if _, written := p.Where["process.stop_grace"]; !written {

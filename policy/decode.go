@@ -114,6 +114,12 @@ func (l *layer) decode(n *node, v reflect.Value, path string, tag reflect.Struct
 	switch v.Interface().(type) {
 	case Path, Name, Size, Duration, Count:
 		l.decodeScalar(n, v, path, tag)
+	case Publish:
+		if n.kind == scalarNode {
+			l.decodeShort(n, v, path)
+		} else {
+			l.decodeKind(n, v, path, "")
+		}
 	default:
 		l.decodeKind(n, v, path, tag)
 	}
@@ -122,6 +128,19 @@ func (l *layer) decode(n *node, v reflect.Value, path string, tag reflect.Struct
 	if n.kind != scalarNode || len(l.problems) == before {
 		l.where[path] = n.pos
 	}
+}
+
+// decodeShort reads the short form of a publish entry.
+func (l *layer) decodeShort(n *node, v reflect.Value, path string) {
+	what, hint := textValue(n)
+	if what == "" {
+		what, hint = checkValue("publish", n.value)
+	}
+	if what != "" {
+		l.add(n.pos, path, what, hint)
+		return
+	}
+	v.Set(reflect.ValueOf(shortPublish(n.value, n.pos)))
 }
 
 func (l *layer) decodeKind(n *node, v reflect.Value, path string, tag reflect.StructTag) {

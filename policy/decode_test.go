@@ -45,7 +45,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"F06 case", "version: 1\nNetwork: {}\n", []string{`did you mean "network"?`}},
 		{"F06 deep", "version: 1\nnetwork:\n  rules:\n    - {name: a, host: a.org, allow: [{method: [GET]}]}\n", []string{`p.yaml:4:39: network.rules[0].allow[0].method: unknown key | did you mean "methods"?`}},
 		{"F06 other section", "version: 1\nhide: []\n", []string{`"hide" belongs under filesystem`}},
-		{"F08 enum", "version: 1\nworkspace: {access: Write}\n", []string{`p.yaml:2:21: workspace.access: unknown value "Write" | did you mean "write"? It is one of none, read, write`}},
+		{"F08 enum", "version: 1\nworkspace: {access: Write}\n", []string{`p.yaml:2:21: workspace.access: unknown value "Write" | did you mean "write"? It is one of none, read, cow, write`}},
 		{"F08 layer", "version: 1\nrequire: {may_degrade: [everything]}\n", []string{`require.may_degrade[0]: unknown value "everything" | one of namespaces, `}},
 		{"F09 section twice", "version: 1\nenv: {}\nnetwork: {}\nenv: {}\n", []string{"p.yaml:4:1: env: duplicate key, first on line 2"}},
 		{"F09 quoted twice", "version: 1\n\"env\": {}\nenv: {}\n", []string{"p.yaml:3:1: env: duplicate key, first on line 2"}},

@@ -17,7 +17,7 @@ func (f Flags) layer() *layer {
 	for i, s := range f.Publish {
 		path := l.flagItem("--publish", "network.publish", i)
 		l.flagCheck(path, "publish", s)
-		l.pol.Network.Publish = append(l.pol.Network.Publish, Name{s, l.at(path)})
+		l.pol.Network.Publish = append(l.pol.Network.Publish, shortPublish(s, l.at(path)))
 	}
 	for i, s := range f.AllowHost {
 		l.flagHost(i, s)

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // applyFloor puts the administrator's floor under a policy. What the floor
@@ -136,7 +137,7 @@ func (f *flooring) lower(fd field, d, s reflect.Value, path string) {
 // readable too, and so is the workspace.
 func (f *flooring) paths(p Policy) {
 	fl := f.layer.pol.Filesystem
-	read := append(append(append([]Path{}, fl.Read...), fl.Write...), fl.Exec...)
+	read := slices.Concat(fl.Read, fl.Write, fl.Exec, fl.Cow)
 	ws := p.Workspace
 	workspace := func(granted bool) []Path {
 		if granted && ws.Access != AccessNone {
@@ -145,8 +146,9 @@ func (f *flooring) paths(p Policy) {
 		return nil
 	}
 	fs := p.Filesystem
-	f.trees("filesystem.read", read, fs.Read, fs.Write, fs.Exec, workspace(true))
+	f.trees("filesystem.read", read, fs.Read, fs.Write, fs.Exec, fs.Cow, workspace(true))
 	f.trees("filesystem.write", fl.Write, fs.Write, workspace(ws.Access == AccessWrite))
+	f.trees("filesystem.cow", slices.Concat(fl.Cow, fl.Write), fs.Cow)
 	f.trees("filesystem.exec", fl.Exec, fs.Exec, workspace(ws.Exec))
 	f.trees("filesystem.devices", fl.Devices, fs.Devices)
 	f.trees("filesystem.sockets", fl.Sockets, fs.Sockets)
@@ -184,13 +186,26 @@ func (f *flooring) names(p Policy) {
 	f.texts("env.allow", fl.Env.Allow, p.Env.Allow, pattern)
 	f.texts("env.secret", fl.Env.Secret, p.Env.Secret, pattern)
 	f.texts("syscalls.allow", fl.Syscalls.Allow, p.Syscalls.Allow, same)
-	f.texts("network.publish", fl.Network.Publish, p.Network.Publish, same)
+	f.published(p.Network.Publish)
 	if !f.layer.has("require.may_degrade") {
 		return
 	}
 	for _, layer := range p.Require.MayDegrade {
 		if !anyOf(fl.Require.MayDegrade, layer, func(a, b Layer) bool { return a == b }) {
 			f.refuse(p.Where["require.may_degrade"], "require.may_degrade", fmt.Sprintf("the floor requires %q", layer))
+		}
+	}
+}
+
+// published compares entries as a whole: the floor lists what may be.
+func (f *flooring) published(grants []Publish) {
+	if !f.layer.has("network.publish") {
+		return
+	}
+	same := func(a, b Publish) bool { return sameMeaning(reflect.ValueOf(a), reflect.ValueOf(b)) }
+	for _, g := range grants {
+		if !anyOf(f.layer.pol.Network.Publish, g, same) {
+			f.refuse(g.Pos, "network.publish", fmt.Sprintf("the floor does not allow %q to be published", g.Listen))
 		}
 	}
 }

@@ -23,8 +23,8 @@ type Network struct {
 	Upstream Upstream `yaml:"upstream" json:"upstream,omitzero"`
 	// Budget bounds all traffic of one run.
 	Budget TrafficBudget `yaml:"budget" json:"budget,omitzero"`
-	// Publish forwards host ports to ports inside: "[ADDR:]HOST:PORT".
-	Publish []Name `yaml:"publish" json:"publish,omitzero" is:"publish" tighten:"subset"`
+	// Publish forwards ports and sockets of the host to ports inside.
+	Publish []Publish `yaml:"publish" json:"publish,omitzero" is:"publish" tighten:"subset"`
 }
 
 // Protocol is what a rule speaks.

@@ -19,6 +19,10 @@ type Policy struct {
 	Name string `yaml:"name" json:"name,omitzero" is:"name" tighten:"label"`
 	// Description says in a sentence what the policy is for.
 	Description string `yaml:"description" json:"description,omitzero" tighten:"label"`
+	// Enable switches fragments on, built-in pieces of policy for one purpose:
+	// "provider/openrouter", "channel/telegram", "packages/npm". They count like
+	// policies named in "extends", after them.
+	Enable []Name `yaml:"enable" json:"enable,omitzero" is:"fragment" tighten:"absent"`
 	// Extends names the policies this one builds on, in order: "builtin:NAME",
 	// or a path relative to this file. Absent means [builtin:strict]; an empty
 	// list means nothing is inherited.
@@ -31,6 +35,10 @@ type Policy struct {
 	Filesystem Filesystem `yaml:"filesystem" json:"filesystem,omitzero"`
 	// Env is the environment of the command.
 	Env Env `yaml:"env" json:"env,omitzero"`
+	// State says what becomes of copy-on-write layers when the run ends:
+	// "ephemeral" (the default) drops them, "persistent" keeps them in the
+	// session's directory, where the next run of that name finds them.
+	State string `yaml:"state" json:"state,omitzero" enum:"ephemeral,persistent" tighten:"lower"`
 	// Process is what processes inside may do to each other and the kernel.
 	Process Process `yaml:"process" json:"process,omitzero"`
 	// Syscalls changes the system call filter.
@@ -43,6 +51,8 @@ type Policy struct {
 	Credentials map[string]Credential `yaml:"credentials" json:"credentials,omitzero" key:"rule-name" tighten:"fixed"`
 	// Inference is every call of a model.
 	Inference Inference `yaml:"inference" json:"inference,omitzero"`
+	// Supervise keeps the command and further services running.
+	Supervise Supervise `yaml:"supervise" json:"supervise,omitzero"`
 	// Audit is where decisions are recorded.
 	Audit Audit `yaml:"audit" json:"audit,omitzero"`
 	// Metrics are numbers about the run.
@@ -105,14 +115,18 @@ const (
 	AccessNone  Access = "none"
 	AccessRead  Access = "read"
 	AccessWrite Access = "write"
+	// AccessCow is write access to a copy: what is written goes into a layer of
+	// the session and not into the tree, until it is committed.
+	AccessCow Access = "cow"
 )
 
 // Workspace is the directory the agent works in.
 type Workspace struct {
 	// Path is the directory; "." is the directory hermes-wrap was started in.
 	Path Path `yaml:"path" json:"path,omitzero" is:"no-glob" tighten:"absent"`
-	// Access is none, read or write.
-	Access Access `yaml:"access" json:"access,omitzero" enum:"none,read,write" tighten:"lower"`
+	// Access is none, read, cow (copy-on-write: what is written goes into a layer
+	// of the session, to be reviewed and committed) or write.
+	Access Access `yaml:"access" json:"access,omitzero" enum:"none,read,cow,write" tighten:"lower"`
 	// Exec lets programs that lie in the workspace be executed.
 	Exec bool `yaml:"exec" json:"exec,omitzero" tighten:"lower"`
 }
@@ -144,6 +158,9 @@ type Filesystem struct {
 	Read []Path `yaml:"read" json:"read,omitzero" tighten:"subset"`
 	// Write lists trees that can be read and written.
 	Write []Path `yaml:"write" json:"write,omitzero" tighten:"subset"`
+	// Cow lists trees that can be read and written copy-on-write: what is written
+	// goes into a layer of the session and not into the tree, until it is committed.
+	Cow []Path `yaml:"cow" json:"cow,omitzero" is:"no-glob" tighten:"subset"`
 	// Exec lists trees whose files can be executed (and read). Writable trees
 	// are not executable unless they are listed here too.
 	Exec []Path `yaml:"exec" json:"exec,omitzero" tighten:"subset"`
@@ -231,6 +248,11 @@ type Limits struct {
 	OpenFiles int `yaml:"open_files" json:"open_files,omitzero" tighten:"limit"`
 	// FileSize is RLIMIT_FSIZE of each process.
 	FileSize Size `yaml:"file_size" json:"file_size,omitzero" tighten:"limit"`
+	// Disk is what all copy-on-write layers of the run may hold together (bytes).
+	// How it is held depends on "state", see docs/state.md.
+	Disk Size `yaml:"disk" json:"disk,omitzero" min:"65536" tighten:"limit"`
+	// DiskFiles is the number of files and directories that they may hold.
+	DiskFiles int `yaml:"disk_files" json:"disk_files,omitzero" tighten:"limit"`
 	// Time ends the run after this long, with exit 124.
 	Time Duration `yaml:"time" json:"time,omitzero" tighten:"limit"`
 	// Connections is the number of open connections through the proxy.
@@ -281,6 +303,7 @@ type Duration int64
 func (p Policy) Granted() []Path {
 	all := append([]Path{}, p.Filesystem.Read...)
 	all = append(all, p.Filesystem.Write...)
+	all = append(all, p.Filesystem.Cow...)
 	all = append(all, p.Filesystem.Exec...)
 	if p.Workspace.Access != AccessNone && p.Workspace.Access != "" {
 		all = append(all, p.Workspace.Path)

@@ -36,8 +36,8 @@ type Options struct {
 	Forwards []Forward
 	// Trace is told how long each step took.
 	Trace func(Step, time.Duration)
-	// Started is told the pid of init on the host once the agent runs.
-	Started func(pid int)
+	// Started is told once the agent runs. The handle is valid until Run returns.
+	Started func(*Sandbox)
 	// Hangup is told that SIGHUP was sent to the launcher while its terminal is
 	// still there. Nil: the command gets the signal, as it does when the
 	// terminal hangs up.

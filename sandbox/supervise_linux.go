@@ -82,7 +82,7 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 		_ = r.canary.Close()
 		r.Trace(StepExec, time.Since(r.began))
 		if r.Started != nil {
-			r.Started(r.box.pid())
+			r.Started(&Sandbox{r})
 		}
 		r.serveForwards()
 		go r.watchMemory(ctx, over)

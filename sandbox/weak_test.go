@@ -49,7 +49,7 @@ func TestWeakTierStops(t *testing.T) {
 		}, "Landlock ABI 3"},
 		{"Landlock without truncation", func(_ *policy.Policy, h *Host) { h.Abi = 2 }, "Landlock ABI 3"},
 		{"another user id inside", func(p *policy.Policy, _ *Host) { p.Process.Uid = "root" }, "process.uid"},
-		{"a published port", func(p *policy.Policy, _ *Host) { p.Network.Publish = []policy.Name{{Text: "8080:80"}} }, "network.publish"},
+		{"a published port", func(p *policy.Policy, _ *Host) { p.Network.Publish = []policy.Publish{{Listen: "8080:80"}} }, "network.publish"},
 		{"hidden inside granted", func(p *policy.Policy, _ *Host) { p.Filesystem.Hide = hide("secret") }, "workspace"},
 		{"hidden later inside granted", func(p *policy.Policy, _ *Host) { p.Filesystem.Hide = hide("later") }, "filesystem.hide[0]"},
 	}

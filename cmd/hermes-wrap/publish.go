@@ -13,8 +13,11 @@ import (
 // published reads network.publish. Only the host's loopback is listened on: a
 // port beyond it would be reachable by the whole network.
 func published(p policy.Policy) (out []sandbox.Forward, err error) {
+	if err := unfinished(p); err != nil {
+		return nil, err
+	}
 	for _, n := range p.Network.Publish {
-		f, err := parsePublish(n.Text)
+		f, err := parsePublish(n.Listen + ":" + n.To)
 		if err != nil {
 			return nil, policy.Problem{Pos: n.Pos, Path: "network.publish", What: err.Error(), Hint: "publish on 127.0.0.1 and put a reverse proxy of your own before it"}
 		}

@@ -151,7 +151,7 @@ func (l *launch) start() (int, error) {
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
-		Started:  func(int) { go settle() },
+		Started:  func(*sandbox.Sandbox) { go settle() },
 		Hangup:   reloads.hangup,
 		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})

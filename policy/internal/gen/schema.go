@@ -104,6 +104,8 @@ func between(t reflect.Type) object {
 // item of a list.
 func (g *generator) value(t reflect.Type, tag reflect.StructTag) object {
 	switch t {
+	case reflect.TypeFor[policy.Publish]():
+		return object{"anyOf": []object{text(tag), g.ref(t)}}
 	case reflect.TypeFor[policy.Path]():
 		return object{"type": "string", "minLength": 1}
 	case reflect.TypeFor[policy.Name]():

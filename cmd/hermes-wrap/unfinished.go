@@ -1,0 +1,28 @@
+package main
+
+import (
+	"github.com/hermes-wrap/hermes-wrap/policy"
+)
+
+// unfinished refuses keys of the policy that this program reads and does not
+// carry out yet: an option that does nothing would be worse than none.
+func unfinished(p policy.Policy) error {
+	var ps policy.Problems
+	refuse := func(key string, asked bool) {
+		if asked {
+			ps = append(ps, policy.Problem{Pos: p.Where[key], Path: key, What: "this version does not carry it out", Hint: "remove the key"})
+		}
+	}
+	refuse("supervise", p.Supervise.Active())
+	refuse("workspace.access", p.Workspace.Access == policy.AccessCow)
+	refuse("filesystem.cow", len(p.Filesystem.Cow) > 0)
+	refuse("limits.disk", p.Limits.Disk > 0 || p.Limits.DiskFiles > 0)
+	refuse("enable", len(p.Enable) > 0)
+	for _, e := range p.Network.Publish {
+		refuse("network.publish", e.Expose || e.RequireKey != "" || e.Bearer != nil || e.TLS.Cert.Abs != "" || len(e.From) > 0 || e.MaxConnections > 0 || e.Listen[0] == '/' || e.To[0] == '/')
+	}
+	if len(ps) > 0 {
+		return ps
+	}
+	return nil
+}
