@@ -21,7 +21,7 @@ const module = "github.com/hermes-wrap/hermes-wrap"
 // A package that is not listed may not exist: adding one is a decision.
 var siblings = map[string][]string{
 	"cmd/hermes-wrap": {
-		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "sandbox", "secret",
+		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "sandbox", "secret", "session",
 	},
 	"policy":               {},
 	"policy/internal/gen":  {"policy"},
@@ -32,6 +32,7 @@ var siblings = map[string][]string{
 	"netpolicy/inference":  {"netpolicy", "netpolicy/strictjson", "policy"},
 	"netpolicy/proxy":      {"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/strictjson", "policy"},
 	"secret":               {"policy"},
+	"session":              {},
 	"audit":                {},
 	"profiles":             {},
 }
@@ -58,7 +59,7 @@ var owners = map[string][]string{
 	"github.com/vishvananda/netlink":                {"sandbox"},
 	"go.yaml.in/yaml/v4":                            {"policy"},
 	"golang.org/x/net":                              {"netpolicy", "netpolicy/proxy", "policy"},
-	"golang.org/x/sys":                              {"audit", "cmd/hermes-wrap", "netpolicy/proxy", "sandbox"},
+	"golang.org/x/sys":                              {"audit", "cmd/hermes-wrap", "netpolicy/proxy", "sandbox", "session"},
 	"kernel.org/pub/linux/libs/security/libcap/psx": {"sandbox"},
 }
 

@@ -68,6 +68,7 @@ func (c *commandLine) root() *cobra.Command {
 	f.BoolVar(&c.flags.dryRun, "dry-run", false, "print the plan and start nothing")
 	f.BoolVar(&c.flags.trace, "trace", false, "print each step of the launch with its time")
 	f.BoolVar(&c.flags.json, "json", false, "with --dry-run: print JSON")
+	f.StringVar(&c.flags.name, "name", "", "`NAME` of the session (default: made of the policy's name and the run)")
 	f.BoolVarP(&c.flags.quiet, "quiet", "q", false, "print no warnings (degradations are printed all the same)")
 	root.AddCommand(c.check(), c.explain(), c.why(), c.test(), c.reload(), c.doctor(), c.audit(), c.schema(), c.version())
 	root.CompletionOptions.HiddenDefaultCmd = false

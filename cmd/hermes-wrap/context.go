@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/profiles"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
+	"github.com/hermes-wrap/hermes-wrap/session"
 )
 
 // caller is what the process knows of who started it, read once.
@@ -65,6 +67,8 @@ type prepared struct {
 	host   sandbox.Host
 	// forwards are the published ports.
 	forwards []sandbox.Forward
+	// name is the session's, and session its directory, which may not exist yet.
+	name, session string
 }
 
 // prepare loads, judges the network part, and compiles the plan.
@@ -82,6 +86,11 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 		return prepared{}, err
 	}
 	out := prepared{policy: p, engine: e, forwards: forwards}
+	out.name = cmp.Or(f.name, session.DefaultName(p.Name, c.runId()))
+	if err := session.CheckName(out.name); err != nil {
+		return out, err
+	}
+	out.session = session.Dir(c.stateHome(), out.name)
 	out.host = c.host(p, e, extra)
 	if p.Filesystem.Home == "persistent" {
 		if err := os.MkdirAll(out.host.State, 0o700); err != nil {
@@ -132,7 +141,7 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 		Inspect: e.Inspects(), Ports: e.Ports(),
 		State:  filepath.Join(c.stateDir(), "homes", p.Name),
 		Run:    c.run,
-		Secret: slices.Concat(extra, []string{p.Audit.File.Abs, c.auditKey(), c.auditRuns(p.Audit.File.Abs)}),
+		Secret: slices.Concat(extra, []string{p.Audit.File.Abs, c.auditKey(), c.auditRuns(p.Audit.File.Abs), session.Root(c.stateHome())}),
 	}
 	for _, f := range secretFiles(p) {
 		h.Secret = append(h.Secret, f.Abs)
@@ -150,9 +159,20 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 	return h
 }
 
-func (c caller) stateDir() string {
-	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
-		return filepath.Join(d, "hermes-wrap")
+// runId is the run's identifier, or what stands for one where nothing is run.
+func (c caller) runId() string {
+	if c.run == "" {
+		return "RUN"
 	}
-	return filepath.Join(c.home, ".local", "state", "hermes-wrap")
+	return filepath.Base(c.run)
 }
+
+// stateHome is $XDG_STATE_HOME, or what stands for it.
+func (c caller) stateHome() string {
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return d
+	}
+	return filepath.Join(c.home, ".local", "state")
+}
+
+func (c caller) stateDir() string { return filepath.Join(c.stateHome(), "hermes-wrap") }

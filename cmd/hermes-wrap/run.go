@@ -16,6 +16,7 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
+	"github.com/hermes-wrap/hermes-wrap/session"
 )
 
 // policyFlags are the flags that choose and overlay a policy.
@@ -23,6 +24,7 @@ type policyFlags struct {
 	policy string
 	given  bool
 	layer  policy.Flags
+	name   string // of the session; "" makes one
 }
 
 // runFlags are the flags of a run.
@@ -48,6 +50,7 @@ type launch struct {
 	proxyKey audit.ChainKey
 	prep     prepared
 	keeper   *keeper
+	session  *session.Session
 	began    time.Time
 	dieOf    unix.Signal // the terminal's signal that ended the command
 
@@ -97,8 +100,17 @@ func (l *launch) run(argv []string) (int, error) {
 	return l.start()
 }
 
-// start opens the record, starts the proxy and the sandbox, and waits.
-func (l *launch) start() (int, error) {
+// start takes the session and runs in it.
+func (l *launch) start() (code int, err error) {
+	if err := l.takeSession(); err != nil {
+		return 0, err
+	}
+	defer func() { l.endSession(code, err) }()
+	return l.enter()
+}
+
+// enter opens the record, starts the proxy and the sandbox, and waits.
+func (l *launch) enter() (int, error) {
 	p := l.prep.policy
 	if err := l.openAudit(); err != nil {
 		return 0, err

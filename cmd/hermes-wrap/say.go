@@ -83,6 +83,11 @@ func (v voice) fail(err error) int {
 	if h := hintOf(err); h != "" {
 		v.hint(h)
 	}
+	return codeOf(err)
+}
+
+// codeOf is the exit code for a run that failed.
+func codeOf(err error) int {
 	switch {
 	case errors.Is(err, sandbox.ErrNotFound):
 		return exitNotFound

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
+	"github.com/hermes-wrap/hermes-wrap/session"
+)
+
+// takeSession takes the run's name and writes that it began.
+func (l *launch) takeSession() error {
+	stateHome := l.who.stateHome()
+	s, err := session.Take(stateHome, l.prep.name)
+	var busy *session.BusyError
+	if errors.As(err, &busy) {
+		return &sandbox.StepError{Step: sandbox.StepPreflight, Err: err, Hint: fmt.Sprintf("give this run another --name, or end that one: hermes-wrap stop %s", busy.Name)}
+	}
+	if err != nil {
+		return err
+	}
+	l.session = s
+	// What is left of old sessions is no reason not to run.
+	if err := session.Prune(stateHome); err != nil {
+		l.voice.warn(err.Error())
+	}
+	return s.Write(l.sessionRecord())
+}
+
+// sessionRecord is what there is to say of the run at its beginning.
+func (l *launch) sessionRecord() session.Record {
+	p := l.prep.policy
+	return session.Record{
+		Run: l.dir.Id, Pid: os.Getpid(), Command: filepath.Base(l.prep.plan.Argv[0]), Policy: p.Name, Digest: p.Digest, Version: version(),
+		Workspace: p.Workspace.Path.Abs, RunDir: l.dir.Path, Audit: p.Audit.File.Abs, Started: l.began.UTC(),
+	}
+}
+
+// endSession writes how the run ended, and lets the name go.
+func (l *launch) endSession(code int, err error) {
+	r := l.sessionRecord()
+	r.Ended = time.Now().UTC()
+	if err != nil {
+		code, r.Reason = codeOf(err), firstProblem(err)
+	}
+	r.ExitCode = &code
+	if err := errors.Join(l.session.Write(r), l.session.Close()); err != nil {
+		l.voice.warn(err.Error())
+	}
+}
