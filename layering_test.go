@@ -21,7 +21,7 @@ const module = "github.com/hermes-wrap/hermes-wrap"
 // A package that is not listed may not exist: adding one is a decision.
 var siblings = map[string][]string{
 	"cmd/hermes-wrap": {
-		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "sandbox", "secret", "session",
+		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "sandbox", "secret", "session", "supervise",
 	},
 	"policy":               {},
 	"policy/internal/gen":  {"policy"},
@@ -35,6 +35,7 @@ var siblings = map[string][]string{
 	"session":              {},
 	"audit":                {},
 	"profiles":             {},
+	"supervise":            {"policy"},
 }
 
 // owners says where a library of others may be imported outside of tests. One

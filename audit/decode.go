@@ -65,7 +65,7 @@ type unmapped struct {
 	Cost                                              float64
 	Estimated                                         bool
 	Count                                             int64
-	Policy, Source, Digest, Version, Command          string
+	Policy, Source, Digest, Version, Command, Service string
 	Layers                                            []Layer
 	Degraded, Writers                                 []string
 	ExitCode                                          *int `json:"exit_code"`
@@ -98,7 +98,7 @@ func decode(line []byte) (Event, wire, error) {
 		Operation: u.Operation, Credential: u.Credential, Model: u.Model, Route: u.Route,
 		InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, Cost: u.Cost, Estimated: u.Estimated, Count: u.Count,
 		Policy: u.Policy, Source: u.Source, Digest: u.Digest, Version: u.Version, Command: u.Command,
-		Layers: u.Layers, Degraded: u.Degraded, Writers: u.Writers, ExitCode: u.ExitCode,
+		Layers: u.Layers, Degraded: u.Degraded, Writers: u.Writers, Service: u.Service, ExitCode: u.ExitCode,
 	}
 	e.Verdict = map[int]Verdict{1: Allow, 2: Deny}[w.Action]
 	w.place(&e)

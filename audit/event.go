@@ -28,6 +28,7 @@ const (
 	KindInference  Kind = "inference"  // what a call of a model used
 	KindBudget     Kind = "budget"     // a budget is nearly or wholly used up
 	KindReload     Kind = "reload"     // the policy was loaded again, or was not
+	KindService    Kind = "service"    // a supervised service started, ended, was started again or given up
 )
 
 // The kinds that are about the record itself. Log writes them.
@@ -41,7 +42,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindLaunch, KindExit, KindName, KindConnection, KindRequest, KindAddress, KindUpstream, KindFault, KindDropped, KindSecret,
-		KindInference, KindBudget, KindReload, KindOpen, KindCheckpoint, KindEnd,
+		KindInference, KindBudget, KindReload, KindService, KindOpen, KindCheckpoint, KindEnd,
 	}
 }
 
@@ -102,7 +103,8 @@ type Event struct {
 	Count int64 `json:"count,omitempty"`
 
 	// Operation is what was asked for inside a request: "tools/call search",
-	// "push refs/heads/main", "mutation deleteRepo".
+	// "push refs/heads/main", "mutation deleteRepo". Of a service it is what
+	// happened: "start", "exit", "restart", "give up", "unhealthy", "kill".
 	Operation string `json:"operation,omitempty"`
 	// Credential is the name of the credential that was attached or met.
 	Credential string `json:"credential,omitempty"`
@@ -132,7 +134,9 @@ type Event struct {
 	Layers []Layer `json:"layers,omitempty"`
 	// Degraded names the layers that are missing by leave of the policy (launch).
 	Degraded []string `json:"degraded,omitempty"`
-	// ExitCode is the status of the command (exit); nil elsewhere.
+	// Service is the service that an event is about (service).
+	Service string `json:"service,omitempty"`
+	// ExitCode is the status of the command or a service (exit, service); nil elsewhere.
 	ExitCode *int `json:"exit_code,omitempty"`
 	// Writers names the others that wrote to the record in this run (end of the launcher).
 	Writers []string `json:"writers,omitempty"`

@@ -126,7 +126,7 @@ func decodePercent(s string) string {
 func (h *hider) clean(e *Event) {
 	for _, s := range []*string{
 		&e.ID, &e.Host, &e.Addr, &e.Protocol, &e.Method, &e.Path, &e.Rule, &e.Pos, &e.Reason,
-		&e.Operation, &e.Credential, &e.Model, &e.Route, &e.Policy, &e.Source, &e.Digest, &e.Version, &e.Command,
+		&e.Operation, &e.Credential, &e.Model, &e.Route, &e.Policy, &e.Source, &e.Digest, &e.Version, &e.Command, &e.Service,
 	} {
 		*s = shorten(h.text(*s))
 	}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -46,6 +47,8 @@ func classOf(e *Event) class {
 		return lifecycle(4, "")
 	case KindReload:
 		return lifecycle(activityOther, "Reload")
+	case KindService:
+		return serviceClass(e.Operation)
 	case KindName:
 		if e.Verdict == Deny {
 			return class{4, classDNS, 1, ""}
@@ -73,6 +76,22 @@ func classOf(e *Event) class {
 	return class{0, classBase, activityOther, string(e.Kind)}
 }
 
+// serviceClass is the life of a service: it is started, ends and starts again
+// like an application.
+func serviceClass(operation string) class {
+	switch operation {
+	case "start":
+		return lifecycle(3, "")
+	case "exit":
+		return lifecycle(4, "")
+	case "restart":
+		return lifecycle(5, "")
+	case "":
+		operation = "Unknown"
+	}
+	return lifecycle(activityOther, operation)
+}
+
 func httpClass(method string) class {
 	methods := []string{"", "CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT", "TRACE", "PATCH"}
 	for i, m := range methods[1:] {
@@ -98,20 +117,23 @@ func severityOf(e *Event) int {
 	switch {
 	case e.Kind == KindSecret || e.Kind == KindFault:
 		return high
-	case e.Kind == KindDropped || e.Kind == KindBudget || len(e.Degraded) > 0:
+	case e.Kind == KindDropped || e.Kind == KindBudget || len(e.Degraded) > 0 || e.Kind == KindService && e.Operation == "give up":
 		return medium
-	case e.Verdict == Deny || e.Kind == KindUpstream:
+	case e.Verdict == Deny || e.Kind == KindUpstream || e.Kind == KindService && statusOf(e) == 2:
 		return low
 	}
 	return informational
 }
+
+// failures are what happens to a service that does not do as it should.
+var failures = []string{"give up", "unhealthy", "kill"}
 
 // statusOf is 1 for success and 2 for failure; a new finding is 1 as well.
 func statusOf(e *Event) int {
 	switch {
 	case e.Kind == KindSecret || e.Kind == KindBudget:
 		return 1
-	case e.Verdict == Deny || e.Kind == KindUpstream || e.Kind == KindFault, e.ExitCode != nil && *e.ExitCode != 0:
+	case e.Verdict == Deny || e.Kind == KindUpstream || e.Kind == KindFault, e.Kind == KindService && slices.Contains(failures, e.Operation), e.ExitCode != nil && *e.ExitCode != 0:
 		return 2
 	}
 	return 1

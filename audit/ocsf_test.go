@@ -25,7 +25,7 @@ func full(kind Kind, verdict Verdict) Event {
 		InputTokens: 10, OutputTokens: 20, Cost: 0.0125, Estimated: true,
 		Policy: "p", Source: "/p.yaml", Digest: "abc", Version: "v1", Command: "sh",
 		Layers:   []Layer{{Name: "landlock", Enforced: true, Mechanism: "ABI 7"}, {Name: "cpu"}},
-		Degraded: []string{"cpu"}, ExitCode: &code, Writers: []string{"proxy"},
+		Degraded: []string{"cpu"}, Service: "dashboard", ExitCode: &code, Writers: []string{"proxy"},
 	}
 }
 

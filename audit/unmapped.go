@@ -67,6 +67,7 @@ func (j *writer) launch(e *Event) {
 	}
 	j.texts("degraded", e.Degraded)
 	j.texts("writers", e.Writers)
+	j.text("service", e.Service)
 	if e.ExitCode != nil {
 		j.integer("exit_code", int64(*e.ExitCode))
 	}

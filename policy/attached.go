@@ -122,6 +122,7 @@ func (j *judging) outside() {
 		j.unwritable("network.ca", ca)
 	}
 	j.hidden("metrics.socket", p.Metrics.Socket)
+	j.hidden("supervise.log.file", p.Supervise.Log.File)
 }
 
 func (j *judging) sourceOutside(path string, s CredentialSource, pos Pos) {

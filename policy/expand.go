@@ -32,16 +32,24 @@ func (e expander) layer(l *layer) {
 		}
 		*p = out
 	})
-	for _, k := range sortedKeys(l.pol.Env.Set) {
-		v, what, hint := e.text(l.pol.Env.Set[k])
-		if path := "env.set." + k; what != "" {
-			l.add(l.at(path), path, what, hint)
-		}
-		l.pol.Env.Set[k] = v
+	e.variables(l, "env.set.", l.pol.Env.Set)
+	for _, name := range sortedKeys(l.pol.Supervise.Services) {
+		e.variables(l, "supervise.services."+name+".env.", l.pol.Supervise.Services[name].Env)
 	}
 	for i, a := range l.pol.Assert {
 		e.probe(l, fmt.Sprintf("assert[%d].allow", i), a.Allow)
 		e.probe(l, fmt.Sprintf("assert[%d].deny", i), a.Deny)
+	}
+}
+
+// variables expands the values of an environment in place.
+func (e expander) variables(l *layer, path string, set map[string]string) {
+	for _, k := range sortedKeys(set) {
+		v, what, hint := e.text(set[k])
+		if what != "" {
+			l.add(l.at(path+k), path+k, what, hint)
+		}
+		set[k] = v
 	}
 }
 

@@ -21,6 +21,7 @@ func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
 	}
 	j.credentials()
 	j.inference()
+	j.supervise()
 	return j.problems, j.warnings
 }
 

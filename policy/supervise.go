@@ -15,16 +15,18 @@ type Supervise struct {
 	// ResetAfter is how long the command must have run for the pauses to begin
 	// anew. 0: 10s.
 	ResetAfter Duration `yaml:"reset_after" json:"reset_after,omitzero" tighten:"fixed"`
-	// Burst is how many starts "within" are too many: the command is then given
-	// up, and the run ends with its last exit code. 0: 5.
+	// Burst is how often the command may be started "within". Instead of once
+	// more it is given up, and the run ends with its last exit code. 0: 5.
 	Burst int `yaml:"burst" json:"burst,omitzero" tighten:"fixed"`
 	// Within is the time in which starts are counted. 0: 2m.
 	Within Duration `yaml:"within" json:"within,omitzero" tighten:"fixed"`
 	// RestartStatus lists exit codes with which the command asks to be started
-	// again at once, whatever "restart" says. They do not count as failures.
+	// again at once, whatever "restart" says. They do not count as failures, and
+	// such starts do not count for "burst"; one that asks sooner than "backoff"
+	// after its start waits until then.
 	RestartStatus []int `yaml:"restart_status" json:"restart_status,omitzero" max:"255" tighten:"fixed"`
-	// FatalStatus lists exit codes after which a restart would be of no use: it
-	// is given up, whatever "restart" says.
+	// FatalStatus lists exit codes after which a restart would be of no use: the
+	// command is given up, whatever "restart" says.
 	FatalStatus []int `yaml:"fatal_status" json:"fatal_status,omitzero" max:"255" tighten:"fixed"`
 	// Notify gives the command a socket for sd_notify(3). The run is ready when
 	// the command says so, and its messages are passed on to the service manager
@@ -43,11 +45,13 @@ type Supervise struct {
 type Service struct {
 	// Command is the program and its arguments.
 	Command []string `yaml:"command" json:"command,omitzero" required:"true" nonempty:"true"`
-	// After names services (or "main", the command) that must be up first: to be
-	// healthy if they have a health check, otherwise to run. They are stopped
-	// after this one.
+	// After names services (or "main", the command) that must be up first: to have
+	// said so where they notify, to be healthy if they have a health check,
+	// otherwise to run. They are stopped after this one. If one of them is given
+	// up before it was up, so is this one.
 	After []Name `yaml:"after" json:"after,omitzero" is:"rule-name"`
-	// Env sets variables for this service only.
+	// Env sets variables for this service only. ${VAR} of the path variables is
+	// expanded.
 	Env map[string]string `yaml:"env" json:"env,omitzero" key:"env-name"`
 	// Restart is as for the command; absent: on-failure.
 	Restart string `yaml:"restart" json:"restart,omitzero" enum:"never,on-failure,always"`
@@ -79,7 +83,7 @@ type Health struct {
 	URL string `yaml:"url" json:"url,omitzero" is:"health-url" tighten:"fixed"`
 	// Interval is the time between two checks. 0: 10s.
 	Interval Duration `yaml:"interval" json:"interval,omitzero" tighten:"fixed"`
-	// Timeout is how long one answer may take. 0: 5s.
+	// Timeout is how long one answer may take. 0: 5s. Redirects are not followed.
 	Timeout Duration `yaml:"timeout" json:"timeout,omitzero" tighten:"fixed"`
 	// Failures in a row after which the service is stopped, and started again as
 	// after a failure. 0: 3.

@@ -125,6 +125,8 @@ func whatOf(e audit.Event) string {
 		host = strings.TrimSpace(e.Command + " under " + e.Policy)
 	case e.Kind == audit.KindExit && e.ExitCode != nil:
 		host = "exit " + strconv.Itoa(*e.ExitCode)
+	case e.Kind == audit.KindService:
+		host = e.Service
 	case e.Kind == audit.KindDropped:
 		host = strconv.FormatInt(e.Count, 10) + " events"
 	}
