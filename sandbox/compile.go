@@ -222,6 +222,9 @@ func (c *compiler) granted() error {
 			return err
 		}
 	}
+	if err := c.copyOnWrite(); err != nil {
+		return err
+	}
 	for i, d := range f.Devices {
 		r, err := resolve(d.Abs)
 		if err != nil {
@@ -284,7 +287,7 @@ func (c *compiler) workdir() string {
 			return c.h.Cwd
 		}
 	}
-	if c.p.Workspace.Access == policy.AccessRead || c.p.Workspace.Access == policy.AccessWrite {
+	if a := c.p.Workspace.Access; a != policy.AccessNone && a != "" {
 		return c.p.Workspace.Path.Abs
 	}
 	if c.p.Filesystem.Home != "none" {

@@ -50,8 +50,10 @@ func planText(p Plan, dir string) string {
 
 func entryWords(e Entry) string {
 	switch e.Kind {
-	case KindBind:
+	case KindBind, KindPart:
 		return flagWords(e)
+	case KindOverlay:
+		return flagWords(e) + ",layer " + strings.TrimRight(e.Layer, "0123456789abcdef")
 	case KindTmpfs:
 		return fmt.Sprintf("%s,%04o,%dM", flagWords(e), e.Mode, e.Size>>20)
 	case KindSymlink:
@@ -73,7 +75,7 @@ func TestPlans(t *testing.T) {
 	files := map[string]string{
 		"bin/tool": "x", "home/.ssh/id_ed25519": "a secret", "home/.config/git/config": "x", "home/.gitconfig": "-> .config/git/config",
 		"ws/.git/config": "x", "ws/.git/hooks/": "", "ws/.env": "a secret", "ws/src/": "", "usr/lib/x": "x", "lib": "-> usr/lib",
-		"jdk/lib/security/cacerts": "x", "state/": "", "run/": "", "home/ws/": "",
+		"jdk/lib/security/cacerts": "x", "state/": "", "run/": "", "home/ws/": "", "ws/tools/x": "x", "home/w/data/.config-x/git/": "",
 	}
 	cases := []struct {
 		name   string
@@ -110,6 +112,16 @@ func TestPlans(t *testing.T) {
 			p.Filesystem.Home = "persistent"
 			return p
 		}, func(dir string) func(*Host) { return func(h *Host) { h.State = filepath.Join(dir, "state") } }},
+		{"copy on write", func(dir string) policy.Policy {
+			p := policy.Policy{Workspace: workspace(dir, "ws"), State: "persistent"}
+			p.Workspace.Access = policy.AccessCow
+			f := &p.Filesystem
+			f.Home, f.Cow, f.Write = "private", at(dir, "home/w/data/.config-x", "missing?"), at(dir, "ws/src", "home/w")
+			f.Exec, f.Read = at(dir, "ws/tools"), at(dir, "ws/.git/config", "home/w/data/.config-x/git")
+			f.Hide, f.Protect = at(dir, "ws/.env"), at(dir, "ws/.git/hooks", "ws/.envrc", "home/w/data/.config-x/git/ignore")
+			p.Limits.Disk = 64 << 20
+			return p
+		}, nil},
 		{"inspected", func(dir string) policy.Policy {
 			var p policy.Policy
 			p.Filesystem.Exec = at(dir, "jdk")

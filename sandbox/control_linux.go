@@ -26,11 +26,14 @@ type message struct {
 	Found  string `json:"found,omitempty"`
 	Blobs  []Blob `json:"blobs,omitempty"` // the names of files, in their order
 
+	Layers []layerNews `json:"layers,omitempty"` // made by the stage, files in their order
+	Dirs   []LayerDir  `json:"dirs,omitempty"`
+
 	files []*os.File
 }
 
-// The operations. Launcher to init: blobs, resume, signal, socket. Init to
-// launcher: network, tty, started, stopped, exited, failed, socket.
+// The operations. Launcher to init: blobs, dirs, kept, resume, signal, socket. Init to
+// launcher: network, want, copying, layers, tty, started, stopped, exited, failed, socket.
 const (
 	opNetwork = "network"
 	opTTY     = "tty"
@@ -44,6 +47,11 @@ const (
 	opBare    = "bare"    // init: a cover is gone, everything is stopped
 	opCovered = "covered" // launcher: it is back
 	opBlobs   = "blobs"
+	opWant    = "want"    // stage: layers need directories on disk
+	opDirs    = "dirs"    // launcher: here they are
+	opCopying = "copying" // stage: how far a copy of a tree is
+	opLayers  = "layers"  // stage: the layers are made
+	opKept    = "kept"    // launcher: they are noted down
 )
 
 // Channel is one end of a connection that carries one JSON object a packet,

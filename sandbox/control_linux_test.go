@@ -143,7 +143,7 @@ func TestBlobReader(t *testing.T) {
 			}
 		}
 		ours.Close()
-		b := blobReader{control: theirs}
+		b := blobReader{inbox: &inbox{control: theirs}}
 		got, err := b.read(BlobTruststore)
 		if string(got) != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s: got %q, %v, want %q", c.name, got, err, c.want)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
@@ -68,7 +69,7 @@ func (p Plan) permission(path, kind string) PathVerdict {
 	var best *Entry
 	for i, e := range p.View {
 		switch e.Kind {
-		case KindBind, KindTmpfs, KindFile:
+		case KindBind, KindOverlay, KindPart, KindTmpfs, KindFile:
 			if within(path, e.Target) && (best == nil || len(e.Target) >= len(best.Target)) {
 				best = &p.View[i]
 			}
@@ -109,7 +110,10 @@ func (p Plan) permission(path, kind string) PathVerdict {
 		return v
 	}
 	how := "visible, read-only"
-	if best.Write {
+	switch {
+	case p.layerOf(*best) != "":
+		how = "writable copy-on-write: what is written goes into the layer " + strconv.Quote(p.layerOf(*best)) + " and not into the host's tree"
+	case best.Write:
 		how = "writable"
 	}
 	if best.Exec {

@@ -43,6 +43,12 @@ func (p Plan) note(e Entry) (Note, bool) {
 			return n, true
 		}
 		n.Mechanism = p.held("mount (" + strings.Join(e.flagNames(), ",") + ")")
+	case KindOverlay:
+		n.What = e.rights()
+		n.Mechanism = p.held(fmt.Sprintf("copy-on-write (%s), into %s", strings.Join(e.flagNames(), ","), p.Cow.words()))
+	case KindPart:
+		n.What = e.rights()
+		n.Mechanism = p.held(fmt.Sprintf("mount (%s) on the layer %q", strings.Join(e.flagNames(), ","), p.layerOf(e)))
 	case KindTmpfs:
 		n.What = "private"
 		n.Mechanism = p.held(fmt.Sprintf("tmpfs of its own, %d MiB", e.Size>>20))

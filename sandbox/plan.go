@@ -21,6 +21,8 @@ const (
 	KindFile    EntryKind = "file"    // a file with Data, read-only
 	KindSymlink EntryKind = "symlink" // a symlink to Data
 	KindBind    EntryKind = "bind"    // Source, recursively, from the host
+	KindOverlay EntryKind = "overlay" // Source from the host, copy-on-write into the layer Layer
+	KindPart    EntryKind = "part"    // a part of a copy-on-write tree, with rights of its own
 	KindTmpfs   EntryKind = "tmpfs"   // a private tmpfs with Size and Inodes
 	KindMask    EntryKind = "mask"    // an empty, unreadable cover over an existing entry
 	KindProtect EntryKind = "protect" // a read-only cover of the entry by itself
@@ -56,10 +58,12 @@ type Entry struct {
 	Dir bool   `json:"dir,omitempty"`
 	// Write and Exec open the tree for writing and for execution. Both are
 	// held by the mount's own flags and by Landlock.
-	Write  bool   `json:"write,omitempty"`
-	Exec   bool   `json:"exec,omitempty"`
-	Data   string `json:"data,omitempty"`
-	Blob   Blob   `json:"blob,omitempty"` // file: the launcher sends the content of that name
+	Write bool   `json:"write,omitempty"`
+	Exec  bool   `json:"exec,omitempty"`
+	Data  string `json:"data,omitempty"`
+	Blob  Blob   `json:"blob,omitempty"` // file: the launcher sends the content of that name
+	// Layer is the id of the layer that takes what is written (overlay).
+	Layer  string `json:"layer,omitempty"`
 	Size   int64  `json:"size,omitempty"`
 	Inodes int    `json:"inodes,omitempty"`
 	Mode   uint32 `json:"mode,omitempty"`
@@ -110,7 +114,9 @@ type Plan struct {
 	Dropped []string `json:"dropped,omitempty"` // names that were not passed on
 	Home    string   `json:"home"`
 
-	View   []Entry   `json:"view"`
+	View []Entry `json:"view"`
+	// Cow says how copy-on-write trees keep what is written; nil without any.
+	Cow    *Cow      `json:"cow,omitempty"`
 	Grants []Grant   `json:"grants"`
 	Guard  []Guarded `json:"guard,omitempty"`
 

@@ -19,11 +19,13 @@ type rootBuilder struct {
 	fd   int
 	own  map[uint64]bool // mounts in which mount points may be made: our tmpfs, a home of ours
 	blob func(Blob) ([]byte, error)
+	// layers makes the copy-on-write trees.
+	layers *layerMaker
 }
 
 // buildRoot mounts a tmpfs on root and lays every entry of the plan in it.
 // blob gives the content of the entries that are too large for the plan.
-func buildRoot(root string, entries []Entry, blob func(Blob) ([]byte, error)) error {
+func buildRoot(root string, entries []Entry, blob func(Blob) ([]byte, error), layers *layerMaker) error {
 	defer unix.Umask(unix.Umask(0))
 	data := "mode=0755,size=8m,nr_inodes=20000"
 	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
@@ -34,7 +36,7 @@ func buildRoot(root string, entries []Entry, blob func(Blob) ([]byte, error)) er
 		return fmt.Errorf("open private root: %w", err)
 	}
 	defer unix.Close(fd)
-	b := &rootBuilder{root: root, fd: fd, own: map[uint64]bool{}, blob: blob}
+	b := &rootBuilder{root: root, fd: fd, own: map[uint64]bool{}, blob: blob, layers: layers}
 	if err := b.remember(fd); err != nil {
 		return err
 	}
@@ -46,7 +48,7 @@ func buildRoot(root string, entries []Entry, blob func(Blob) ([]byte, error)) er
 			return fmt.Errorf("%s %q: %w", e.Kind, e.Target, err)
 		}
 	}
-	return nil
+	return layers.closeMemory(b)
 }
 
 // remember notes a mount that is the plan's own.
@@ -75,6 +77,10 @@ func (b *rootBuilder) add(e Entry) error {
 		return b.makeSymlink(e)
 	case KindBind:
 		return b.bind(e)
+	case KindOverlay:
+		return b.layered(e)
+	case KindPart:
+		return b.part(e)
 	case KindTmpfs:
 		return b.tmpfs(e)
 	case KindMask:
@@ -363,6 +369,9 @@ func (b *rootBuilder) makeBlanks() error {
 // cannot bring anything in.
 func (b *rootBuilder) cover(e Entry, attr uint64) error {
 	fd, err := b.open(e.Target, unix.O_PATH)
+	if err == unix.ENOENT && b.inLayer(e.Target) {
+		return nil // removed in an earlier run, and its name is guarded
+	}
 	if err == unix.ENOENT {
 		return fmt.Errorf("it vanished while the sandbox was starting: %w", err)
 	}

@@ -74,7 +74,7 @@ func bindOf(t *testing.T, dir, name string, write, exec bool) Entry {
 func build(t *testing.T, entries ...Entry) (string, error) {
 	t.Helper()
 	root := newRoot(t)
-	return root, buildRoot(root, entries, nil)
+	return root, buildRoot(root, entries, nil, nil)
 }
 
 // newRoot is a mount point whose mounts are gone before it is removed.
@@ -302,7 +302,7 @@ func TestRootFiles(t *testing.T) {
 			{Kind: KindAlias, Target: "/etc/hosts", Source: "/run/hosts"},
 			{Kind: KindTmpfs, Target: "/tmp", Size: 1 << 20, Inodes: 10, Mode: 0o1777, Write: true},
 		}
-		if err := buildRoot(root, entries, func(b Blob) ([]byte, error) { return []byte("blob " + b), nil }); err != nil {
+		if err := buildRoot(root, entries, func(b Blob) ([]byte, error) { return []byte("blob " + b), nil }, nil); err != nil {
 			t.Fatal(err)
 		}
 		for path, want := range map[string]string{"/etc/hosts": "ours", "/run/hosts": "ours", "/run/bundle": "blob certificate bundle"} {
@@ -329,7 +329,7 @@ func TestRootFiles(t *testing.T) {
 				t.Errorf("got %q left in the root", n.Name())
 			}
 		}
-		if err := errors.Join(err, buildRoot(newRoot(t), []Entry{{Target: "/x"}}, nil)); err == nil {
+		if err := errors.Join(err, buildRoot(newRoot(t), []Entry{{Target: "/x"}}, nil, nil)); err == nil {
 			t.Error("an entry without a kind: got built, want a refusal")
 		}
 	})

@@ -34,6 +34,17 @@ type Options struct {
 	ProxyUser, ProxyToken string
 	// Forwards are the published ports.
 	Forwards []Forward
+	// Layers are the directories of copy-on-write layers that are kept on disk:
+	// all layers of a persistent plan, none of an ephemeral one.
+	Layers []LayerDir
+	// LayerDirs gives them for an ephemeral plan whose layers cannot be kept in
+	// memory here. Nil: the launch fails then.
+	LayerDirs func() ([]LayerDir, error)
+	// Layered is told, before the command starts, how each layer is kept, and the
+	// host's process id of the init that holds them. An error ends the launch.
+	Layered func(layers []Layer, init int) error
+	// Progress is told how far the copy of a tree is.
+	Progress func(string)
 	// Trace is told how long each step took.
 	Trace func(Step, time.Duration)
 	// Started is told once the agent runs. The handle is valid until Run returns.
@@ -57,6 +68,9 @@ type Result struct {
 	Terminal bool
 	// Stopped is the reason when the launcher ended the run; nil otherwise.
 	Stopped error
+	// Layers are the copy-on-write layers as the run left them. The caller closes
+	// them; those in memory are gone then.
+	Layers []Layer
 }
 
 // run is the launcher's side of one sandbox.
@@ -71,6 +85,7 @@ type run struct {
 	built    chan struct{} // closed once signals can be passed in
 	began    time.Time
 	owner    bool // there was a controlling terminal at the start
+	layers   layerHolder
 }
 
 // Run starts the plan's command and waits for it. It must be called on the
@@ -97,6 +112,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	// Caught before the command can run, since it may run before create returns.
 	ForwardSignals(ctx, r.forward)
 	if err := r.create(r.canary.Addr().(*net.TCPAddr).Port); err != nil {
+		r.layers.close()
 		return Result{}, err
 	}
 	close(r.built)
@@ -106,7 +122,12 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r.pub.close()
 	r.control.Close()
-	return res, errors.Join(err, stepErr(StepContainer, r.box.destroy()))
+	err = errors.Join(err, stepErr(StepContainer, r.box.destroy()))
+	if res.Layers = r.layers.list(); err != nil {
+		res.Layers = nil
+		r.layers.close()
+	}
+	return res, err
 }
 
 // create builds the sandbox up to the moment in which init runs.
@@ -130,7 +151,7 @@ func (r *run) create(canaryPort int) error {
 	s := spec{
 		Plan: plan, Filter: r.Filter, Root: r.Dir.root(), SigIgnored: ignored, SigBlocked: blocked,
 		Terminal: r.term != nil, Slave: slave, CanaryPort: canaryPort,
-		ProxyUser: r.ProxyUser, ProxyToken: r.ProxyToken,
+		ProxyUser: r.ProxyUser, ProxyToken: r.ProxyToken, Layers: r.Layers,
 	}
 	files, err := r.inherited(s, theirs)
 	if err != nil {
@@ -193,7 +214,9 @@ func (r *run) read() {
 		if err != nil {
 			return
 		}
-		r.messages <- m
+		if !r.aboutLayers(m) {
+			r.messages <- m
+		}
 	}
 }
 
@@ -281,6 +304,9 @@ func (r *run) whyNot(startErr, blobsErr, doorsErr error) error {
 	// more ways.
 	if failed := (*StepError)(nil); errors.As(blobsErr, &failed) {
 		return blobsErr
+	}
+	if err := r.layers.failure(); err != nil {
+		return stepErr(StepRoot, err)
 	}
 	if doorsErr != nil && !errors.Is(doorsErr, io.ErrUnexpectedEOF) {
 		return doorsErr

@@ -20,6 +20,8 @@ type spec struct {
 	Slave      [3]bool `json:"slave"` // which standard streams become the terminal
 	// CanaryPort listens on the host's loopback; the self-test must not reach it.
 	CanaryPort int `json:"canary_port"`
+	// Layers are the directories of the layers that are known already.
+	Layers []LayerDir `json:"layers,omitempty"`
 	// ProxyUser and ProxyToken become part of the proxy's variables in the
 	// weaker tier.
 	ProxyUser  string `json:"proxy_user,omitempty"`

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strconv"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
@@ -49,7 +51,13 @@ func prepareInside(c *Channel, s spec) error {
 	}
 	network := make(chan error, 1)
 	go func() { network <- offerDoors(c, s.Plan) }()
-	if err := buildRoot(s.Root, s.Plan.View, (&blobReader{control: c}).read); err != nil {
+	in := &inbox{control: c}
+	layers := newLayerMaker(s.Plan, s.Layers)
+	layers.ask, layers.say = in.directories, in.progress
+	if err := buildRoot(s.Root, s.Plan.View, (&blobReader{inbox: in}).read, layers); err != nil {
+		return stepErr(StepRoot, err)
+	}
+	if err := in.hand(layers); err != nil {
 		return stepErr(StepRoot, err)
 	}
 	if err := keepProc(); err != nil {
@@ -58,11 +66,72 @@ func prepareInside(c *Channel, s spec) error {
 	return stepErr(StepNetwork, <-network)
 }
 
-// blobReader gives the large content that the launcher sends, in one message,
-// while the container is being made. Nothing else is sent to this stage.
-type blobReader struct {
+// inbox sorts what the launcher sends to this stage.
+type inbox struct {
 	control *Channel
-	got     map[Blob][]byte
+	early   []message
+}
+
+// want waits for a message of one kind and keeps the others.
+func (b *inbox) want(op string) (message, error) {
+	for i, m := range b.early {
+		if m.Op == op {
+			b.early = slices.Delete(b.early, i, i+1)
+			return m, nil
+		}
+	}
+	for {
+		m, err := b.control.receive()
+		if err != nil || m.Op == op {
+			return m, err
+		}
+		b.early = append(b.early, m)
+	}
+}
+
+// ask sends a request and waits for its answer, which may be a refusal.
+func (b *inbox) ask(m message, answer string) (message, error) {
+	if err := b.control.send(m); err != nil {
+		return message{}, err
+	}
+	a, err := b.want(answer)
+	if err == nil && a.Error != "" {
+		err = errors.New(a.Error)
+	}
+	return a, err
+}
+
+func (b *inbox) directories() ([]LayerDir, error) {
+	m, err := b.ask(message{Op: opWant}, opDirs)
+	return m.Dirs, err
+}
+
+func (b *inbox) progress(text string) { _ = b.control.send(message{Op: opCopying, Found: text}) }
+
+// hand tells the launcher what the layers are, before anything can be written
+// to them, and who holds them: our own process, by the host's number.
+func (b *inbox) hand(m *layerMaker) error {
+	defer closeAll(m.files)
+	if len(m.made) == 0 {
+		return nil
+	}
+	self, err := os.Readlink("/proc/self")
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(self)
+	if err != nil {
+		return fmt.Errorf("parse own process id: %w", err)
+	}
+	_, err = b.ask(message{Op: opLayers, Layers: m.made, Pid: pid, files: m.files}, opKept)
+	return err
+}
+
+// blobReader gives the large content that the launcher sends, in one message,
+// while the container is being made.
+type blobReader struct {
+	inbox *inbox
+	got   map[Blob][]byte
 }
 
 func (b *blobReader) read(name Blob) ([]byte, error) {
@@ -79,9 +148,9 @@ func (b *blobReader) read(name Blob) ([]byte, error) {
 }
 
 func (b *blobReader) receive() error {
-	m, err := b.control.receive()
+	m, err := b.inbox.want(opBlobs)
 	defer closeAll(m.files)
-	if err != nil || m.Op != opBlobs || len(m.files) != len(m.Blobs) {
+	if err != nil || len(m.files) != len(m.Blobs) {
 		return errors.Join(err, errors.New("the launcher sent none"))
 	}
 	b.got = map[Blob][]byte{}
@@ -168,6 +237,7 @@ func reportFailure(c *Channel, err error) error {
 // be the first call of main.
 func RunStage() {
 	runKeeper()
+	runMeasure()
 	if len(os.Args) != 2 {
 		return
 	}

@@ -67,6 +67,11 @@ func (r *run) supervise(ctx context.Context) (Result, error) {
 		case stopped = <-r.Stop:
 			kill = r.end()
 		case stopped = <-over:
+			if errors.As(stopped, new(*DiskError)) {
+				// Until it is gone it goes on writing.
+				r.box.kill()
+				continue
+			}
 			kill = r.end()
 		case <-kill:
 			r.box.kill()
@@ -86,6 +91,7 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 		}
 		r.serveForwards()
 		go r.watchMemory(ctx, over)
+		go r.watchDisk(ctx, over)
 	case opSocket:
 		r.pub.deliver(m)
 	case opBare:

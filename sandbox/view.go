@@ -17,6 +17,7 @@ type tree struct {
 	write, exec bool
 	rule        string
 	pos         policy.Pos
+	layer       string // the id of its layer, "" unless it is copy-on-write
 }
 
 // tmpTree is a private tmpfs of the plan.
@@ -63,7 +64,7 @@ func (v *view) grant(p policy.Path, write, exec bool, rule string) error {
 		if err != nil {
 			return fmt.Errorf("%s: resolve %q: %w", p.Pos, path, err)
 		}
-		if err := v.add(tree{r, write, exec, rule, p.Pos}); err != nil {
+		if err := v.add(tree{res: r, write: write, exec: exec, rule: rule, pos: p.Pos}); err != nil {
 			return fmt.Errorf("%s: %s: %w", p.Pos, rule, err)
 		}
 	}
@@ -89,6 +90,9 @@ func (v *view) add(t tree) error {
 	if have == nil {
 		v.trees[t.res.real] = &t
 		return nil
+	}
+	if t.layer != "" && have.layer == "" {
+		have.layer, have.rule, have.pos = t.layer, t.rule, t.pos
 	}
 	have.write, have.exec = have.write || t.write, have.exec || t.exec
 	return nil
@@ -236,15 +240,25 @@ func (v *view) bindEntry(path string, t *tree) (Entry, bool) {
 		return Entry{}, false
 	}
 	_, write, exec := v.rights(path)
+	domain, cow := v.domain(path)
 	if root, above := v.covering(path); above != nil {
-		if _, w, x := v.rights(root); w == write && x == exec {
+		around, _ := v.domain(root)
+		if _, w, x := v.rights(root); w == write && x == exec && around == domain {
 			return Entry{}, false
 		}
 	}
-	return Entry{
+	e := Entry{
 		Kind: KindBind, Target: path, Source: path, Dev: t.res.dev, Ino: t.res.ino, Dir: t.res.isDir(),
 		Write: write, Exec: exec, Rule: t.rule, Pos: t.pos,
-	}, true
+	}
+	switch {
+	case cow && domain == path:
+		e.Kind, e.Layer = KindOverlay, t.layer
+	case cow:
+		// The host's own tree would show what was never written to the layer.
+		e.Kind, e.Source, e.Dev, e.Ino = KindPart, "", 0, 0
+	}
+	return e, true
 }
 
 func (v *view) mounted(path string, t *tree) bool {
@@ -276,6 +290,12 @@ func (v *view) covers() []Entry {
 		covers = append(covers, Entry{Kind: KindMask, Target: h.res.real, Dir: h.res.isDir(), Rule: h.rule, Pos: h.pos})
 		if root, write := v.writableAbove(h.res.real); write {
 			v.pin(pins, filepath.Dir(h.res.real), root, h)
+		}
+	}
+	for path, t := range v.trees {
+		// Whoever renames a directory around it could put another in its place.
+		if root, write := v.writableAbove(path); t.layer != "" && write && root != path && !v.isHidden(path) {
+			v.pin(pins, filepath.Dir(path), root, *t)
 		}
 	}
 	for _, g := range v.guarded() {

@@ -65,6 +65,7 @@ func (c *compiler) foresee() error {
 	for what, asked := range map[string]bool{
 		"process.uid: root": c.p.Process.Uid == "root",
 		"network.publish":   len(c.p.Network.Publish) > 0,
+		"copy-on-write":     c.p.Workspace.Access == policy.AccessCow || len(c.p.Filesystem.Cow) > 0,
 	} {
 		if asked {
 			return &LackError{Layer: policy.LayerNamespaces, Feature: what, Needed: f.Needed, Found: f.Found, Hint: f.Remedy}

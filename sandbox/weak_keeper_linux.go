@@ -103,7 +103,7 @@ func (k *keeper) makePlaces() error {
 			return err
 		}
 	}
-	blobs := &blobReader{control: k.c}
+	blobs := &blobReader{inbox: &inbox{control: k.c}}
 	for _, e := range k.s.Plan.View {
 		if e.Blob == "" {
 			continue

@@ -163,10 +163,12 @@ func (l *launch) enter() (int, error) {
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
-		Started:  func(*sandbox.Sandbox) { go settle() },
-		Hangup:   reloads.hangup,
+		Started: func(*sandbox.Sandbox) { go settle() },
+		Hangup:  reloads.hangup,
+		Layered: l.layered, Progress: l.voice.note,
 		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
+	defer closeLayers(res.Layers)
 	if err != nil {
 		code := exitFailed
 		return 0, errors.Join(err, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: err.Error()}))
