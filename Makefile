@@ -23,7 +23,7 @@ GOLANGCI := golangci-lint
 
 export CGO_ENABLED := 1
 
-.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak fuzz install uninstall clean
+.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak fuzz packages packages-test install uninstall clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,12 @@ fuzz: ## run each fuzz target for FUZZTIME
 			$(GO) test -tags '$(TAGS)' -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \
 	done
+
+packages: build ## make deb, rpm, apk and tarball in bin/packages
+	@packaging/build $(BIN)
+
+packages-test: packages ## install, use and remove each package on a clean root of its own (as root)
+	@packaging/test bin/packages
 
 install: build ## install the binary, completions and documents under PREFIX
 	install -D -m 0755 $(BIN) $(DESTDIR)$(PREFIX)/bin/hermes-wrap
