@@ -29,6 +29,7 @@ const (
 	KindBudget     Kind = "budget"     // a budget is nearly or wholly used up
 	KindReload     Kind = "reload"     // the policy was loaded again, or was not
 	KindService    Kind = "service"    // a supervised service started, ended, was started again or given up
+	KindControl    Kind = "control"    // the run's user did something with it: exec, stop, pause, resume, attach
 )
 
 // The kinds that are about the record itself. Log writes them.
@@ -42,7 +43,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindLaunch, KindExit, KindName, KindConnection, KindRequest, KindAddress, KindUpstream, KindFault, KindDropped, KindSecret,
-		KindInference, KindBudget, KindReload, KindService, KindOpen, KindCheckpoint, KindEnd,
+		KindInference, KindBudget, KindReload, KindService, KindControl, KindOpen, KindCheckpoint, KindEnd,
 	}
 }
 

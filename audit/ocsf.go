@@ -49,6 +49,8 @@ func classOf(e *Event) class {
 		return lifecycle(activityOther, "Reload")
 	case KindService:
 		return serviceClass(e.Operation)
+	case KindControl:
+		return lifecycle(activityOther, "Control")
 	case KindName:
 		if e.Verdict == Deny {
 			return class{4, classDNS, 1, ""}

@@ -60,9 +60,20 @@ type Options struct {
 	Grace time.Duration
 }
 
+// StopError is a reason to end a run that comes with a grace of its own, which
+// takes the place of Options.Grace.
+type StopError struct {
+	Err   error
+	Grace time.Duration
+}
+
+func (e *StopError) Error() string { return e.Err.Error() }
+func (e *StopError) Unwrap() error { return e.Err }
+
 // Result is how a run ended.
 type Result struct {
-	// Status is the wait status of the command.
+	// Status is the wait status of the command; that of SIGKILL when the whole
+	// tree was killed.
 	Status unix.WaitStatus
 	// Terminal tells that the command had the caller's terminal.
 	Terminal bool

@@ -54,7 +54,7 @@ func (r *run) supervise(ctx context.Context) (Result, error) {
 			return Result{}, r.neverStarted()
 		case m, ok := <-r.messages:
 			if !ok {
-				return Result{Stopped: stopped}, r.initGone(stopped)
+				return Result{Stopped: stopped, Status: unix.WaitStatus(unix.SIGKILL)}, r.initGone(stopped)
 			}
 			if m.Op == opStarted {
 				starting = nil
@@ -65,14 +65,14 @@ func (r *run) supervise(ctx context.Context) (Result, error) {
 				return res, err
 			}
 		case stopped = <-r.Stop:
-			kill = r.end()
+			kill = r.end(stopped)
 		case stopped = <-over:
 			if errors.As(stopped, new(*DiskError)) {
 				// Until it is gone it goes on writing.
 				r.box.kill()
 				continue
 			}
-			kill = r.end()
+			kill = r.end(stopped)
 		case <-kill:
 			r.box.kill()
 		}
@@ -136,13 +136,18 @@ func (r *run) suspend() {
 }
 
 // end asks the tree to stop and gives the moment at which it is killed.
-func (r *run) end() <-chan time.Time {
-	if r.Grace <= 0 {
+func (r *run) end(reason error) <-chan time.Time {
+	grace := r.Grace
+	var own *StopError
+	if errors.As(reason, &own) {
+		grace = own.Grace
+	}
+	if grace <= 0 {
 		r.box.kill()
 		return nil
 	}
 	_ = r.control.send(message{Op: opSignal, Signal: int(unix.SIGTERM)})
-	return time.After(r.Grace)
+	return time.After(grace)
 }
 
 func (r *run) initGone(stopped error) error {

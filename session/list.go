@@ -1,7 +1,6 @@
 package session
 
 import (
-	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -74,7 +73,12 @@ func Find(stateHome, name string) (Entry, error) {
 	if CheckName(name) != nil {
 		return Entry{}, os.ErrNotExist
 	}
-	e := Entry{Path: Dir(stateHome, name)}
+	return At(Dir(stateHome, name))
+}
+
+// At gives the session in a directory.
+func At(path string) (Entry, error) {
+	e := Entry{Path: path}
 	// Asked before the record is read: a run that ends in between has written its
 	// end by then.
 	var err error
@@ -88,7 +92,7 @@ func Find(stateHome, name string) (Entry, error) {
 			return Entry{}, os.ErrNotExist
 		}
 	}
-	e.Name = cmp.Or(name, e.Name) // the directory's name is the one that counts
+	e.Name = filepath.Base(path) // whatever the record says
 	_, err = os.Lstat(filepath.Join(e.Path, StateName))
 	e.State = err == nil
 	return e, nil

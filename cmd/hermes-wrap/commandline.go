@@ -71,6 +71,7 @@ func (c *commandLine) root() *cobra.Command {
 	f.StringVar(&c.flags.name, "name", "", "`NAME` of the session (default: made of the policy's name and the run)")
 	f.BoolVarP(&c.flags.quiet, "quiet", "q", false, "print no warnings (degradations are printed all the same)")
 	root.AddCommand(c.check(), c.explain(), c.why(), c.test(), c.reload(), c.doctor(), c.audit(), c.schema(), c.version())
+	root.AddCommand(c.sessionCommands()...)
 	root.CompletionOptions.HiddenDefaultCmd = false
 	return root
 }

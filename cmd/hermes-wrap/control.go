@@ -1,11 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,14 +16,20 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
 
-// A run is controlled through a Unix socket in its directory. One connection
-// carries one request and its answer, each a packet with one JSON object.
+// A run is controlled through a Unix socket in its directory. A connection
+// begins with one request and its answer, each a packet with one JSON object;
+// most end there. One that starts or joins something goes on: orders come in,
+// and the last answer says how it ended.
 const (
 	controlName  = "control"
 	controlBytes = 64 << 10 // the most that a packet may hold
+	controlFiles = 3        // the most descriptors that come with one
 	// controlWait bounds how long a peer may take to ask and to fetch its answer.
-	controlWait = 10 * time.Second
-	controlOpen = 16 // connections at a time
+	controlWait    = 10 * time.Second
+	controlWaiting = 64 // peers that have not asked yet
+	controlOpen    = 16 // peers that are being answered
+	controlLasting = 32 // connections that go on
+	controlBacklog = 128
 	// controlProblems is how many mistakes of a policy one answer lists.
 	controlProblems = 50
 )
@@ -32,49 +38,82 @@ const (
 const (
 	opReload = "reload"
 	opStatus = "status"
+	opStats  = "stats"
+	opStop   = "stop"
+	opPause  = "pause"
+	opResume = "resume"
+	opExec   = "exec"
+	opAttach = "attach"
 )
 
 // controlRequest asks for one operation.
 type controlRequest struct {
-	Op string `json:"op"`
+	Op     string         `json:"op"`
+	Stop   *stopRequest   `json:"stop,omitempty"`
+	Exec   *execRequest   `json:"exec,omitempty"`
+	Attach *attachRequest `json:"attach,omitempty"`
 }
+
+// lasting tells whether the connection goes on after the answer.
+func (q controlRequest) lasting() bool { return q.Op == opExec || q.Op == opAttach }
 
 // controlAnswer answers it. Without Error everything was done that was asked.
 type controlAnswer struct {
 	Run    string     `json:"run"`
 	Reload *reloaded  `json:"reload,omitempty"`
 	Status *runStatus `json:"status,omitempty"`
-	Error  string     `json:"error,omitempty"`
+	Stats  *runStats  `json:"stats,omitempty"`
+	// Exit ends a connection that went on: what it was about has ended.
+	Exit *controlExit `json:"exit,omitempty"`
+	// Error is what went wrong, Hint one thing to do about it, and Code the exit
+	// code for whoever asked, if it is not 125.
+	Error string `json:"error,omitempty"`
+	Hint  string `json:"hint,omitempty"`
+	Code  int    `json:"code,omitempty"`
 	// Static names what only the next run can have; Problems are mistakes of the
 	// policy, of which there may be more.
 	Static   []string        `json:"static,omitempty"`
 	Problems policy.Problems `json:"problems,omitempty"`
 }
 
-// runStatus is what a run says of itself.
-type runStatus struct {
-	Pid     int       `json:"pid"` // of the launcher
-	Command string    `json:"command"`
-	Policy  string    `json:"policy"`
-	Digest  string    `json:"digest"`
-	Version string    `json:"version"`
-	Started time.Time `json:"started"`
-	Ready   bool      `json:"ready"`
+// controlExit is how a command ended.
+type controlExit struct {
+	Code int `json:"code"`
+	// Note says what is worth knowing beside that.
+	Note string `json:"note,omitempty"`
+}
+
+// controlOrder is what a connection that goes on carries in.
+type controlOrder struct {
+	// Signal is sent to the command's process group.
+	Signal int `json:"signal,omitempty"`
+	// Rows and Cols are the size of the caller's terminal.
+	Rows uint16 `json:"rows,omitempty"`
+	Cols uint16 `json:"cols,omitempty"`
 }
 
 // control serves the socket of one run.
 type control struct {
-	l      *net.UnixListener
-	answer func(controlRequest) controlAnswer
+	l *net.UnixListener
+	// answer answers a peer; it sends at least one packet, and owns the files.
+	answer func(p *peer, q controlRequest, files []*os.File)
 	// allowed tells whether a peer may ask at all.
 	allowed func(unix.Ucred) bool
-	slots   chan struct{}
-	wg      sync.WaitGroup
+	// brief and lasting are the places of those being answered.
+	brief, lasting chan struct{}
+	wg             sync.WaitGroup
+
+	mu sync.Mutex
+	// waiting are those who have not asked yet, the oldest first; open are those
+	// that close ends.
+	waiting []*peer
+	open    map[*peer]bool
+	closed  bool
 }
 
 // openControl makes the socket in the run's own directory, which is the user's
 // alone and not to be seen inside. allowed is asked about every peer.
-func openControl(dir string, allowed func(unix.Ucred) bool, answer func(controlRequest) controlAnswer) (*control, error) {
+func openControl(dir string, allowed func(unix.Ucred) bool, answer func(*peer, controlRequest, []*os.File)) (*control, error) {
 	l, err := listenPrivate(dir, controlName, unix.SOCK_SEQPACKET)
 	if err != nil {
 		return nil, fmt.Errorf("open the control socket: %w", err)
@@ -88,7 +127,10 @@ func openControl(dir string, allowed func(unix.Ucred) bool, answer func(controlR
 	if !ok {
 		return nil, errors.New("BUG: the control socket is not a Unix socket")
 	}
-	c := &control{l: u, answer: answer, allowed: allowed, slots: make(chan struct{}, controlOpen)}
+	c := &control{
+		l: u, answer: answer, allowed: allowed, open: map[*peer]bool{},
+		brief: make(chan struct{}, controlOpen), lasting: make(chan struct{}, controlLasting),
+	}
 	c.wg.Go(c.serve)
 	return c, nil
 }
@@ -113,7 +155,7 @@ func listenPrivate(dir, name string, kind int) (*os.File, error) {
 		err = unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", at.Fd(), name)})
 	}
 	if err == nil {
-		err = unix.Listen(fd, controlOpen)
+		err = unix.Listen(fd, controlBacklog)
 	}
 	if err != nil {
 		f.Close()
@@ -133,65 +175,106 @@ func (c *control) serve() {
 			time.Sleep(50 * time.Millisecond) // descriptors are short
 			continue
 		}
-		select {
-		case c.slots <- struct{}{}:
-		default:
-			_ = conn.Close()
-			continue
-		}
+		p := &peer{conn: conn}
+		c.admit(p)
 		c.wg.Go(func() {
-			defer func() { <-c.slots }()
-			defer func() { _ = conn.Close() }()
-			c.handle(conn)
+			defer c.dismiss(p)
+			c.handle(p)
 		})
 	}
 }
 
+// admit lets a peer wait for its request. Whoever has been silent the longest
+// makes room for it, so that silent peers keep nobody out.
+func (c *control) admit(p *peer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open[p] = true
+	if c.closed {
+		p.close()
+	}
+	if c.waiting = append(c.waiting, p); len(c.waiting) > controlWaiting {
+		c.waiting[0].close()
+		c.waiting = c.waiting[1:]
+	}
+}
+
+// asked takes a peer from those who wait.
+func (c *control) asked(p *peer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := slices.Index(c.waiting, p); at >= 0 {
+		c.waiting = slices.Delete(c.waiting, at, at+1)
+	}
+}
+
+func (c *control) dismiss(p *peer) {
+	p.close()
+	c.asked(p)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, p)
+}
+
 // handle answers one peer. Who may not ask gets no answer.
-func (c *control) handle(conn *net.UnixConn) {
-	who, err := peerOf(conn)
-	if err != nil || !c.allowed(who) || conn.SetDeadline(time.Now().Add(controlWait)) != nil {
+func (c *control) handle(p *peer) {
+	who, err := peerOf(p.conn)
+	if err != nil || !c.allowed(who) {
 		return
 	}
-	q, err := readRequest(conn)
-	answer := controlAnswer{}
+	var q controlRequest
+	files, err := p.receive(&q, controlWait)
+	c.asked(p)
 	if err != nil {
-		answer.Error = err.Error()
-	} else {
-		answer = c.answer(q)
+		_ = p.send(controlAnswer{Error: err.Error()})
+		return
 	}
-	b, err := json.Marshal(answer)
-	if err != nil || len(b) > controlBytes {
-		b = []byte(`{"error":"the answer is too long"}`)
+	places := c.brief
+	if q.lasting() {
+		places = c.lasting
+		c.keep(p)
 	}
-	if conn.SetDeadline(time.Now().Add(controlWait)) == nil {
-		_, _ = conn.Write(b)
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	default:
+		closeFiles(files)
+		_ = p.send(controlAnswer{Error: "too many at once", Hint: "try again once others are done"})
+		return
+	}
+	c.answer(p, q, files)
+}
+
+// keep leaves the end of a connection to what it is about.
+func (c *control) keep(p *peer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.open, p)
+}
+
+// wait returns when the last peer was answered, or after the limit.
+func (c *control) wait(limit time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.wg.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
 	}
 }
 
-func readRequest(conn *net.UnixConn) (q controlRequest, err error) {
-	b := make([]byte, controlBytes+1)
-	n, err := conn.Read(b)
-	switch {
-	case err != nil:
-		return q, err
-	case n > controlBytes:
-		return q, errors.New("the request is too long")
-	}
-	d := json.NewDecoder(strings.NewReader(string(b[:n])))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&q); err != nil {
-		return q, fmt.Errorf("decode the request: %w", err)
-	}
-	if d.More() {
-		return q, errors.New("decode the request: data after the end")
-	}
-	return q, nil
-}
-
-// close ends the socket and the peers on it.
+// close ends the socket and the peers on it, but for those that last as long as
+// what they are about.
 func (c *control) close() {
 	_ = c.l.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for p := range c.open {
+		p.hangUp()
+	}
 }
 
 // peerOf asks the kernel who connected.

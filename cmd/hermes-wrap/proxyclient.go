@@ -10,6 +10,7 @@ import (
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -213,6 +214,24 @@ func (p *proxyClient) update(pol policy.Policy, secrets proxySecrets) (closed in
 
 // order has the proxy do something, and waits until it is done.
 func (p *proxyClient) order(o proxyOrder, files []*os.File) (closed int, err error) {
+	e, err := p.ask(o, files)
+	return e.Closed, err
+}
+
+// stats asks the proxy for its numbers.
+func (p *proxyClient) stats() (*proxy.Stats, error) {
+	if !p.isReady() {
+		return nil, errStarting
+	}
+	e, err := p.ask(proxyOrder{Stats: true}, nil)
+	if err == nil && e.Stats == nil {
+		err = errors.New("BUG: the proxy gave no numbers")
+	}
+	return e.Stats, err
+}
+
+// ask sends an order and gives its answer.
+func (p *proxyClient) ask(o proxyOrder, files []*os.File) (e proxyEvent, err error) {
 	answer := make(chan proxyEvent, 1)
 	p.mu.Lock()
 	p.seq++
@@ -225,23 +244,26 @@ func (p *proxyClient) order(o proxyOrder, files []*os.File) (closed int, err err
 		delete(p.done, o.Seq)
 	}()
 	if err := p.c.Send(o, files...); err != nil {
-		return 0, fmt.Errorf("instruct the proxy: %w", err)
+		return e, fmt.Errorf("instruct the proxy: %w", err)
 	}
 	late := time.NewTimer(orderLimit)
 	defer late.Stop()
 	select {
 	case e := <-answer:
 		if e.Error != "" {
-			return 0, errors.New(e.Error)
+			return e, errors.New(e.Error)
 		}
-		return e.Closed, nil
+		return e, nil
 	case <-p.gone:
-		return 0, errors.New("the proxy ended")
+		return e, errors.New("the proxy ended")
 	case <-late.C:
+		if o.Stats { // nothing depends on it
+			return e, fmt.Errorf("the proxy gave no numbers within %v", orderLimit)
+		}
 		// Which rules it uses is not known: without that nothing may go on.
 		err := fmt.Errorf("the proxy did not carry out an order within %v", orderLimit)
 		p.end(err)
-		return 0, err
+		return e, err
 	}
 }
 

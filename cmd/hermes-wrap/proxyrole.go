@@ -61,6 +61,8 @@ type (
 		Seq int `json:"seq"` // above 0
 		// Audit tells that it comes with the file to write the record to instead.
 		Audit bool `json:"audit,omitempty"`
+		// Stats asks for numbers; it comes with nothing.
+		Stats bool `json:"stats,omitempty"`
 	}
 	// proxyEvent answers proxyDoors (Ready) and proxyOrder (Done), or asks for
 	// something. One field beside Error and Closed is set.
@@ -74,6 +76,8 @@ type (
 		Done   int    `json:"done,omitempty"`
 		Closed int    `json:"closed,omitempty"` // tunnels that the new policy forbids
 		Error  string `json:"error,omitempty"`
+		// Stats answers the order for numbers.
+		Stats *proxy.Stats `json:"stats,omitempty"`
 	}
 )
 

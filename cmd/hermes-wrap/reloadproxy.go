@@ -134,9 +134,13 @@ func obeyLauncher(c *sandbox.Channel, s *proxy.Server) {
 			return
 		}
 		e := proxyEvent{Done: o.Seq}
-		if o.Audit {
+		switch {
+		case o.Stats:
+			now := s.Stats()
+			e.Stats = &now
+		case o.Audit:
 			err = takeRecord(s.Audit, files)
-		} else {
+		default:
 			e.Closed, err = carryOut(s, files)
 		}
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -50,16 +51,25 @@ type launch struct {
 	proxyKey audit.ChainKey
 	prep     prepared
 	keeper   *keeper
-	session  *session.Session
 	began    time.Time
 	dieOf    unix.Signal // the terminal's signal that ended the command
 
 	uncaptured atomic.Bool // ports are fixed at launch: nf_tables is missing
+
+	session *session.Session
+	box     atomic.Pointer[sandbox.Sandbox] // once the command runs
+	control *control
+	stop    chan error    // ends the run, and why
+	over    chan struct{} // closed when the run has ended
+	code    int           // its exit code, once over is closed
+
+	mu    sync.Mutex
+	entry session.Record // as it was written last
 }
 
 // runCommand wraps a command and gives the exit code of the process.
 func runCommand(v voice, f runFlags, argv []string) int {
-	l := &launch{flags: f, voice: v, began: time.Now()}
+	l := &launch{flags: f, voice: v, began: time.Now(), stop: make(chan error, 1), over: make(chan struct{})}
 	code, err := l.run(argv)
 	if err != nil {
 		return v.fail(diagnosed(err))
@@ -106,7 +116,22 @@ func (l *launch) start() (code int, err error) {
 		return 0, err
 	}
 	defer func() { l.endSession(code, err) }()
-	return l.enter()
+	defer l.farewell()
+	if l.code, err = l.enter(); err != nil {
+		l.code = codeOf(err)
+	}
+	return l.code, err
+}
+
+// farewellLimit bounds how long those who look at the run have to take in its end.
+const farewellLimit = 2 * time.Second
+
+// farewell tells them.
+func (l *launch) farewell() {
+	close(l.over)
+	if l.control != nil {
+		l.control.wait(farewellLimit)
+	}
 }
 
 // enter opens the record, starts the proxy and the sandbox, and waits.
@@ -151,21 +176,22 @@ func (l *launch) enter() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	ctl, err := openControl(l.dir.Path, mayControl, reloads.controlled)
+	ctl, err := openControl(l.dir.Path, mayControl, (&controller{launch: l, reloads: reloads}).answer)
 	if err != nil {
 		return 0, err
 	}
 	defer ctl.close()
+	l.control = ctl
 	go reloads.refreshSecrets()
 	go reloads.watchSecrets()
-	stop := make(chan error, 1)
-	go relayStops(stop, px.events, time.Duration(p.Limits.Time))
+	go relayStops(l.stop, px.events, time.Duration(p.Limits.Time))
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
-		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: stop, Grace: time.Duration(p.Process.StopGrace),
-		Started: func(*sandbox.Sandbox) { go settle() },
-		Hangup:  reloads.hangup,
-		Layered: l.layered, Progress: l.voice.note,
+		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: l.stop, Grace: time.Duration(p.Process.StopGrace),
+		Started:  l.started,
+		Hangup:   reloads.hangup,
+		Layered:  l.layered,
+		Progress: l.voice.note,
 		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
 	defer closeLayers(res.Layers)
@@ -174,6 +200,12 @@ func (l *launch) enter() (int, error) {
 		return 0, errors.Join(err, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: err.Error()}))
 	}
 	return l.ended(res)
+}
+
+// started is called once the command runs.
+func (l *launch) started(s *sandbox.Sandbox) {
+	l.box.Store(s)
+	go settle()
 }
 
 // settle ends the launch's exception from garbage collection (see main), and
@@ -268,6 +300,8 @@ func (l *launch) ended(res sandbox.Result) (int, error) {
 	case errors.Is(res.Stopped, errTime):
 		l.voice.line("error", "31", fmt.Sprintf("%v (%s); the tree was ended", errTime, time.Duration(l.prep.policy.Limits.Time)))
 		code = exitTime
+	case errors.Is(res.Stopped, errStopped):
+		l.voice.note(errStopped.Error())
 	case res.Stopped != nil:
 		l.voice.line("error", "31", "the run was ended: "+res.Stopped.Error())
 		code = exitFailed

@@ -88,7 +88,10 @@ func (v voice) fail(err error) int {
 
 // codeOf is the exit code for a run that failed.
 func codeOf(err error) int {
+	var answered *answeredError
 	switch {
+	case errors.As(err, &answered) && answered.code != 0:
+		return answered.code
 	case errors.Is(err, sandbox.ErrNotFound):
 		return exitNotFound
 	case errors.Is(err, sandbox.ErrNotExecutable):
@@ -97,7 +100,24 @@ func codeOf(err error) int {
 	return exitFailed
 }
 
+// hintedError is an error with one thing to do about it.
+type hintedError struct {
+	err  error
+	hint string
+}
+
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
+
 func hintOf(err error) string {
+	var hinted *hintedError
+	if errors.As(err, &hinted) {
+		return hinted.hint
+	}
+	var answered *answeredError
+	if errors.As(err, &answered) {
+		return answered.hint
+	}
 	var lack *sandbox.LackError
 	if errors.As(err, &lack) && lack.Hint != "" {
 		return lack.Hint

@@ -27,27 +27,24 @@ func (l *launch) takeSession() error {
 	if err := session.Prune(stateHome); err != nil {
 		l.voice.warn(err.Error())
 	}
-	return s.Write(l.sessionRecord())
-}
-
-// sessionRecord is what there is to say of the run at its beginning.
-func (l *launch) sessionRecord() session.Record {
 	p := l.prep.policy
-	return session.Record{
+	l.entry = session.Record{
 		Run: l.dir.Id, Pid: os.Getpid(), Command: filepath.Base(l.prep.plan.Argv[0]), Policy: p.Name, Digest: p.Digest, Version: version(),
 		Workspace: p.Workspace.Path.Abs, RunDir: l.dir.Path, Audit: p.Audit.File.Abs, Started: l.began.UTC(),
 	}
+	return s.Write(l.entry)
 }
 
 // endSession writes how the run ended, and lets the name go.
 func (l *launch) endSession(code int, err error) {
-	r := l.sessionRecord()
-	r.Ended = time.Now().UTC()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entry.Ended, l.entry.Paused = time.Now().UTC(), false
 	if err != nil {
-		code, r.Reason = codeOf(err), firstProblem(err)
+		code, l.entry.Reason = codeOf(err), firstProblem(err)
 	}
-	r.ExitCode = &code
-	if err := errors.Join(l.session.Write(r), l.session.Close()); err != nil {
+	l.entry.ExitCode = &code
+	if err := errors.Join(l.session.Write(l.entry), l.session.Close()); err != nil {
 		l.voice.warn(err.Error())
 	}
 }
