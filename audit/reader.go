@@ -134,7 +134,13 @@ func eachLine(path string, do func(line []byte, number int) error) error {
 type Tail struct {
 	path  string
 	files []string
+	plain bool
 	r     *Reader
+}
+
+// NewLines is a Tail for a file with lines of any form.
+func NewLines(path string, files []string) *Tail {
+	return &Tail{path: path, files: files, plain: true}
 }
 
 // NewTail begins with the files given; the last one is the one that grows.
@@ -151,8 +157,7 @@ func (t *Tail) Next() ([]byte, error) {
 		}
 		line, _, err := t.r.Next()
 		if err == nil {
-			whole, _ := untorn(line)
-			return whole, nil
+			return t.whole(line), nil
 		}
 		if !errors.Is(err, io.EOF) {
 			return nil, err
@@ -163,12 +168,19 @@ func (t *Tail) Next() ([]byte, error) {
 		// Another file is next. A writer that had not noticed yet may have added
 		// to this one since the last look.
 		if line, _, err := t.r.Next(); err == nil {
-			whole, _ := untorn(line)
-			return whole, nil
+			return t.whole(line), nil
 		}
 		_ = t.r.Close()
 		t.r = nil
 	}
+}
+
+func (t *Tail) whole(line []byte) []byte {
+	if t.plain {
+		return line
+	}
+	whole, _ := untorn(line)
+	return whole
 }
 
 // open goes on to the next file.

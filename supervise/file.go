@@ -115,3 +115,23 @@ func (l *File) Close() error {
 	l.f = nil
 	return err
 }
+
+// Files gives the files of the log at path that there are, oldest first.
+func Files(path string) ([]string, error) {
+	var files []string
+	for n := 1; ; n++ {
+		name := fmt.Sprintf("%s.%d", path, n)
+		if _, err := os.Lstat(name); errors.Is(err, os.ErrNotExist) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		files = append([]string{name}, files...)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		files = append(files, path)
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return files, nil
+}

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -93,4 +94,22 @@ func (s *splitter) end() {
 		s.log.entry(s.name, torn, s.rest)
 		s.rest = s.rest[:0]
 	}
+}
+
+// ParseEntry reads one entry of a log. goesOn tells that its line goes on in the
+// next entry of that name.
+func ParseEntry(line string) (at, name, text string, goesOn, ok bool) {
+	at, rest, found := strings.Cut(line, " ")
+	if _, err := time.Parse(timeForm, at); !found || err != nil {
+		return "", "", "", false, false
+	}
+	name, rest, found = strings.Cut(rest, " ")
+	if !found || len(rest) < 2 || rest[1] != ' ' {
+		return "", "", "", false, false
+	}
+	switch rest[0] {
+	case whole, part, torn:
+		return at, name, rest[2:], rest[0] == part, true
+	}
+	return "", "", "", false, false
 }

@@ -13,6 +13,7 @@ import (
 type commandLine struct {
 	voice voice
 	code  int
+	args  []string
 	flags runFlags
 }
 
@@ -22,6 +23,7 @@ func newCommandLine() *commandLine { return &commandLine{voice: newVoice(os.Stde
 // command's own 2 stays its own.
 func (c *commandLine) execute(args []string) int {
 	root := c.root()
+	c.args = args
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		c.voice.line("error", "31", err.Error())
@@ -58,7 +60,15 @@ func (c *commandLine) root() *cobra.Command {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			c.code = runCommand(c.voice, c.runFlags(cmd), args)
+			f := c.runFlags(cmd)
+			switch {
+			case f.tty && !f.detach:
+				return errors.New("--tty is for --detach: a run in the foreground has the caller's terminal")
+			case f.detach && !f.dryRun && !isBackgroundRole():
+				c.code = c.detach(f)
+			default:
+				c.code = runCommand(c.voice, f, args)
+			}
 			return nil
 		},
 	}
@@ -68,6 +78,8 @@ func (c *commandLine) root() *cobra.Command {
 	f.BoolVar(&c.flags.dryRun, "dry-run", false, "print the plan and start nothing")
 	f.BoolVar(&c.flags.trace, "trace", false, "print each step of the launch with its time")
 	f.BoolVar(&c.flags.json, "json", false, "with --dry-run: print JSON")
+	f.BoolVarP(&c.flags.detach, "detach", "d", false, "run in the background; print the session's name once the command runs")
+	f.BoolVarP(&c.flags.tty, "tty", "t", false, "with --detach: give the command a terminal, see hermes-wrap attach")
 	f.StringVar(&c.flags.name, "name", "", "`NAME` of the session (default: made of the policy's name and the run)")
 	f.BoolVarP(&c.flags.quiet, "quiet", "q", false, "print no warnings (degradations are printed all the same)")
 	root.AddCommand(c.check(), c.explain(), c.why(), c.test(), c.reload(), c.doctor(), c.audit(), c.schema(), c.version())

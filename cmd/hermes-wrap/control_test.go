@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hermes-wrap/hermes-wrap/session"
 )
 
 // openTestControl serves a control socket that answers with what was asked.
@@ -23,7 +27,7 @@ func openTestControl(t *testing.T) (c *control, dir string) {
 	// The test itself asks; a sandbox's command is a child of the launcher, as
 	// this process would be of itself.
 	mine := func(who unix.Ucred) bool { return int(who.Uid) == os.Geteuid() }
-	c, err := openControl(dir, mine, func(q controlRequest) controlAnswer { return controlAnswer{Run: "test", Error: "op " + q.Op} })
+	c, err := openControl(dir, mine, says(func(q controlRequest) controlAnswer { return controlAnswer{Run: "test", Error: "op " + q.Op} }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +36,19 @@ func openTestControl(t *testing.T) (c *control, dir string) {
 		c.wg.Wait()
 	})
 	return c, dir
+}
+
+// says answers every peer with what do says.
+func says(do func(controlRequest) controlAnswer) func(*peer, controlRequest, []*os.File) {
+	return func(p *peer, q controlRequest, files []*os.File) {
+		closeFiles(files)
+		_ = p.send(do(q))
+	}
+}
+
+// askDir asks the run in a directory.
+func askDir(dir string, q controlRequest, wait time.Duration) (controlAnswer, error) {
+	return askRun(session.Entry{Record: session.Record{RunDir: dir}}, q, wait)
 }
 
 func anybody(unix.Ucred) bool { return true }
@@ -50,7 +67,7 @@ func TestControlSocketIsTheUsersAlone(t *testing.T) {
 func TestControlRequests(t *testing.T) {
 	cases := []struct{ name, packet, want string }{
 		{"control: an operation", `{"op":"status"}`, `"error":"op status"`},
-		{"no JSON", "hello", "decode the request"},
+		{"no JSON", "hello", "decode the packet"},
 		{"nothing", `{}`, `"error":"op "`},
 		{"an unknown field", `{"op":"status","uid":0}`, "unknown field"},
 		{"two objects", `{"op":"status"}{"op":"reload"}`, "data after the end"},
@@ -77,40 +94,89 @@ func TestControlRequests(t *testing.T) {
 	}
 }
 
-// A peer that asks nothing holds one place, and not the others.
+// descriptors counts those of this process.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// Peers that ask nothing keep nobody out and cost a bounded number of places.
 func TestControlPeersAreBounded(t *testing.T) {
 	_, dir := openTestControl(t)
+	before := descriptors(t)
+	const many = 1000
 	var silent []net.Conn
-	for range controlOpen - 1 {
+	for len(silent) < many {
 		c, err := net.Dial("unixpacket", filepath.Join(dir, controlName))
+		if errors.Is(err, unix.EAGAIN) {
+			time.Sleep(time.Millisecond) // the queue is full for a moment
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		silent = append(silent, c)
+		if len(silent)%100 == 0 {
+			if a, err := askDir(dir, controlRequest{Op: "x"}, 20*time.Second); err != nil || a.Error != "op x" {
+				t.Fatalf("beside %d silent peers: got %+v, %v, want an answer", len(silent), a, err)
+			}
+		}
 	}
-	if a, err := askRun(dir, controlRequest{Op: "x"}, 5*time.Second); err != nil || a.Error != "op x" {
-		t.Errorf("beside %d silent peers: got %+v, %v, want an answer", len(silent), a, err)
+	// Each end is a descriptor of this process; those that the socket keeps are few.
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		kept := descriptors(t) - before - many
+		if kept <= controlWaiting+1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("got %d places taken by %d silent peers, want at most %d", kept, many, controlWaiting)
+		}
 	}
-	for range 4 {
-		c, err := net.Dial("unixpacket", filepath.Join(dir, controlName))
+}
+
+// Packets that are none of ours, with descriptors nobody asked for, leave nothing
+// behind and keep nobody out.
+func TestControlSurvivesGarbage(t *testing.T) {
+	_, dir := openTestControl(t)
+	before := descriptors(t)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	random := rand.NewChaCha8([32]byte{})
+	for i := range 1000 {
+		p, err := dialRun(session.Entry{Record: session.Record{RunDir: dir}}, 20*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-	}
-	if _, err := askRun(dir, controlRequest{Op: "x"}, 5*time.Second); err == nil {
-		t.Error("beyond all places: got an answer, want none")
-	}
-	for _, c := range silent {
-		_ = c.Close()
-	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if a, err := askRun(dir, controlRequest{Op: "x"}, 5*time.Second); err == nil && a.Error == "op x" {
-			return
+		garbage := make([]byte, 1+i%300)
+		_, _ = random.Read(garbage)
+		var rights []byte
+		if i%2 == 0 {
+			fds := make([]int, 1+i%5)
+			for j := range fds {
+				fds[j] = int(null.Fd())
+			}
+			rights = unix.UnixRights(fds...)
 		}
+		if i%3 == 0 {
+			garbage = []byte(`{"op":"exec","exec":{"argv":["sh"],"streams":[0,0,9]}}`)
+		}
+		_, _, _ = p.conn.WriteMsgUnix(garbage, rights, nil)
+		p.close()
+	}
+	if a, err := askDir(dir, controlRequest{Op: "x"}, 20*time.Second); err != nil || a.Error != "op x" {
+		t.Fatalf("after it: got %+v, %v, want an answer", a, err)
+	}
+	for end := time.Now().Add(30 * time.Second); descriptors(t) > before+2; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("after the others left: got no answer, want one")
+			t.Fatalf("got %d descriptors, want the %d from before", descriptors(t), before)
 		}
 	}
 }
@@ -120,12 +186,12 @@ func TestControlSocketWithALongPath(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c, err := openControl(dir, anybody, func(controlRequest) controlAnswer { return controlAnswer{Run: "long"} })
+	c, err := openControl(dir, anybody, says(func(controlRequest) controlAnswer { return controlAnswer{Run: "long"} }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.close()
-	if a, err := askRun(dir, controlRequest{Op: opStatus}, 5*time.Second); err != nil || a.Run != "long" {
+	if a, err := askDir(dir, controlRequest{Op: opStatus}, 5*time.Second); err != nil || a.Run != "long" {
 		t.Errorf("got %+v, %v, want an answer", a, err)
 	}
 }
@@ -270,7 +336,7 @@ func TestRootControlKnowsItsUser(t *testing.T) {
 				who.Pid = int32(os.Getppid())
 				return mayControl(who)
 			}
-			ctl, err := openControl(dir, allowed, func(controlRequest) controlAnswer { asked++; return controlAnswer{Run: "mine"} })
+			ctl, err := openControl(dir, allowed, says(func(controlRequest) controlAnswer { asked++; return controlAnswer{Run: "mine"} }))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -288,49 +354,41 @@ func TestRootControlKnowsItsUser(t *testing.T) {
 	}
 }
 
-func TestFindRun(t *testing.T) {
-	base := t.TempDir()
-	for i, id := range []string{"aa11", "aa22", "bb33"} {
-		dir := filepath.Join(base, id)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		c, err := openControl(dir, anybody, func(controlRequest) controlAnswer {
-			return controlAnswer{Run: id, Status: &runStatus{Command: "sh", Policy: fmt.Sprintf("p%d", i)}}
-		})
+func TestFindSession(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", home)
+	for i, name := range []string{"aa-one", "aa-two", "bb", "over"} {
+		s, err := session.Take(home, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(c.close)
-	}
-	// What a killed run left, and what is no run at all.
-	stale, err := listenPrivate(mkdir(t, base, "dead"), controlName, unix.SOCK_SEQPACKET)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stale.Close()
-	mkdir(t, base, "empty")
-	for _, c := range []struct{ name, want, err string }{
-		{"bb", "bb33", ""},
-		{"aa22", "aa22", ""},
-		{"aa", "", "several runs are live; name one:\naa11  sh, policy p0"},
-		{"", "", "several runs are live"},
-		{"dead", "", `no run "dead" of yours is live`},
-		{"empty", "", `no run "empty" of yours is live`},
-		{"../x", "../x", ""},
-	} {
-		got, err := findRun(base, c.name)
-		if c.err == "" && (err != nil || filepath.Base(got) != filepath.Base(c.want)) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
-			t.Errorf("%q: got %q, %v, want %q, %q", c.name, got, err, c.want, c.err)
+		defer s.Close()
+		r := session.Record{Run: fmt.Sprintf("%d0f", i), Command: "sh", Policy: fmt.Sprintf("p%d", i), Started: time.Now()}
+		if name == "over" {
+			r.Ended, r.ExitCode = time.Now(), new(int)
+		}
+		if err := s.Write(r); err != nil {
+			t.Fatal(err)
+		}
+		if name == "over" {
+			s.Close()
 		}
 	}
-}
-
-func mkdir(t *testing.T, base, name string) string {
-	t.Helper()
-	dir := filepath.Join(base, name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
+	for _, c := range []struct{ name, want, err string }{
+		{"bb", "bb", ""},
+		{"b", "bb", ""},
+		{"aa-two", "aa-two", ""},
+		{"20f", "bb", ""},
+		{"aa", "", "several runs are live; name one:\n"},
+		{"", "", "several runs are live"},
+		{"over", "", `session "over" does not run: it ended 0s ago with exit code 0`},
+		{"ov", "", `no session "ov"`},
+		{"no", "", `no session "no"`},
+		{"../x", "../x", ""},
+	} {
+		got, err := liveSession([]string{c.name})
+		if c.err == "" && (err != nil || got.Name != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%q: got %q, %v, want %q, %q", c.name, got.Name, err, c.want, c.err)
+		}
 	}
-	return dir
 }

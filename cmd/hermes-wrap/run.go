@@ -32,6 +32,8 @@ type policyFlags struct {
 type runFlags struct {
 	policyFlags
 	dryRun, trace, json, quiet bool
+	// detach runs in the background, and tty with a terminal there.
+	detach, tty bool
 }
 
 var (
@@ -59,6 +61,7 @@ type launch struct {
 	session *session.Session
 	box     atomic.Pointer[sandbox.Sandbox] // once the command runs
 	control *control
+	back    *background   // nil: the run is in the foreground
 	stop    chan error    // ends the run, and why
 	over    chan struct{} // closed when the run has ended
 	code    int           // its exit code, once over is closed
@@ -69,12 +72,20 @@ type launch struct {
 
 // runCommand wraps a command and gives the exit code of the process.
 func runCommand(v voice, f runFlags, argv []string) int {
-	l := &launch{flags: f, voice: v, began: time.Now(), stop: make(chan error, 1), over: make(chan struct{})}
+	l := &launch{flags: f, began: time.Now(), stop: make(chan error, 1), over: make(chan struct{})}
+	if isBackgroundRole() {
+		var err error
+		if l.back, err = newBackground(); err != nil {
+			return v.fail(err)
+		}
+		v = voice{w: l.back}
+	}
+	l.voice = v
 	code, err := l.run(argv)
 	if err != nil {
 		return v.fail(diagnosed(err))
 	}
-	if l.dieOf != 0 {
+	if l.dieOf != 0 && l.back == nil {
 		sandbox.DieOf(l.dieOf)
 	}
 	return code
@@ -176,7 +187,12 @@ func (l *launch) enter() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	ctl, err := openControl(l.dir.Path, mayControl, (&controller{launch: l, reloads: reloads}).answer)
+	out, err := l.openOutput()
+	if err != nil {
+		return 0, err
+	}
+	defer out.close()
+	ctl, err := openControl(l.dir.Path, mayControl, (&controller{launch: l, reloads: reloads, screen: out.screen}).answer)
 	if err != nil {
 		return 0, err
 	}
@@ -186,7 +202,7 @@ func (l *launch) enter() (int, error) {
 	go reloads.watchSecrets()
 	go relayStops(l.stop, px.events, time.Duration(p.Limits.Time))
 	res, err := sandbox.Run(context.Background(), sandbox.Options{
-		Plan: l.prep.plan, Filter: filter, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, Dir: l.dir,
+		Plan: l.prep.plan, Filter: filter, Stdio: out.stdio, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: l.stop, Grace: time.Duration(p.Process.StopGrace),
 		Started:  l.started,
 		Hangup:   reloads.hangup,
@@ -205,6 +221,12 @@ func (l *launch) enter() (int, error) {
 // started is called once the command runs.
 func (l *launch) started(s *sandbox.Sandbox) {
 	l.box.Store(s)
+	if l.back != nil && l.back.started(l.prep.name) != nil {
+		select {
+		case l.stop <- errors.New("whoever started it was gone before the command ran"):
+		default:
+		}
+	}
 	go settle()
 }
 

@@ -16,7 +16,22 @@ import (
 
 // sessionCommands are those that ask about sessions or do something with them.
 func (c *commandLine) sessionCommands() []*cobra.Command {
-	return []*cobra.Command{c.ps(), c.stats(), c.stop(), c.pausing("pause"), c.pausing("resume"), c.rm()}
+	return []*cobra.Command{c.ps(), c.stats(), c.stop(), c.pausing("pause"), c.pausing("resume"), c.rm(), c.exec(), c.attach(), c.logs()}
+}
+
+// detach starts a run in the background and prints its name.
+func (c *commandLine) detach(f runFlags) int {
+	name, code, err := detach(c.args)
+	switch {
+	case err != nil:
+		return c.voice.fail(err)
+	case name == "":
+	case f.json:
+		_ = printJSON(map[string]string{"name": name})
+	default:
+		fmt.Println(name)
+	}
+	return code
 }
 
 // did runs what a command does, and turns its error into the exit code.

@@ -35,6 +35,14 @@ func (l *launch) takeSession() error {
 	return s.Write(l.entry)
 }
 
+// update changes the record and writes it.
+func (l *launch) update(change func(*session.Record)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.entry)
+	return l.session.Write(l.entry)
+}
+
 // endSession writes how the run ended, and lets the name go.
 func (l *launch) endSession(code int, err error) {
 	l.mu.Lock()
