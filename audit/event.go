@@ -30,6 +30,7 @@ const (
 	KindReload     Kind = "reload"     // the policy was loaded again, or was not
 	KindService    Kind = "service"    // a supervised service started, ended, was started again or given up
 	KindControl    Kind = "control"    // the run's user did something with it: exec, stop, pause, resume, attach
+	KindProxy      Kind = "proxy"      // the proxy ended during the run, or another took over
 )
 
 // The kinds that are about the record itself. Log writes them.
@@ -43,7 +44,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		KindLaunch, KindExit, KindName, KindConnection, KindRequest, KindAddress, KindUpstream, KindFault, KindDropped, KindSecret,
-		KindInference, KindBudget, KindReload, KindService, KindControl, KindOpen, KindCheckpoint, KindEnd,
+		KindInference, KindBudget, KindReload, KindService, KindControl, KindProxy, KindOpen, KindCheckpoint, KindEnd,
 	}
 }
 
@@ -68,8 +69,9 @@ type Event struct {
 	Time time.Time `json:"time"`
 	// Run identifies the run. Log fills in its own.
 	Run string `json:"run,omitempty"`
-	// Writer is who wrote the line, launcher or proxy, and Sequence the line's
-	// number in that writer's chain, from 1 on. Log fills them in.
+	// Writer is who wrote the line, launcher, proxy or a later proxy of the run
+	// (proxy-2), and Sequence the line's number in that writer's chain, from 1 on.
+	// Log fills them in.
 	Writer   string `json:"writer,omitempty"`
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Kind says what the event is about.
@@ -99,7 +101,8 @@ type Event struct {
 	// Reason is the decision in a sentence.
 	Reason string `json:"reason,omitempty"`
 	// Count is the number of events that a KindDropped event stands for, and
-	// the number of lines before this one in a checkpoint and an end. In the
+	// the number of lines before this one in a checkpoint and an end. In a
+	// KindProxy event it is how many lines a writer that was killed wrote. In the
 	// launcher's KindOpen it is the run's number among those of the record.
 	Count int64 `json:"count,omitempty"`
 
@@ -139,7 +142,8 @@ type Event struct {
 	Service string `json:"service,omitempty"`
 	// ExitCode is the status of the command or a service (exit, service); nil elsewhere.
 	ExitCode *int `json:"exit_code,omitempty"`
-	// Writers names the others that wrote to the record in this run (end of the launcher).
+	// Writers names the others that wrote to the record in this run (end of the
+	// launcher), or the one that was killed, whose chain has no end (proxy).
 	Writers []string `json:"writers,omitempty"`
 }
 

@@ -33,7 +33,7 @@ type seenKey struct {
 // record is bounded by its rotation.
 func always(e *Event) bool {
 	switch e.Kind {
-	case KindLaunch, KindExit, KindReload, KindService, KindControl, KindInference, KindBudget, KindFault:
+	case KindLaunch, KindExit, KindReload, KindService, KindControl, KindProxy, KindInference, KindBudget, KindFault:
 		return true
 	}
 	return e.Verdict == Allow || e.Kind.Bookkeeping()

@@ -33,6 +33,9 @@ type Log struct {
 	// Number is the run's among those of the record (see NumberRun); 0: none is
 	// given. Set it before Sign.
 	Number int64
+	// Written is told the number of each line that was written; it must not wait.
+	// Nil: nobody is. Set it before Sign.
+	Written func(sequence uint64)
 
 	run    string
 	hidden atomic.Pointer[hider]
@@ -229,6 +232,9 @@ func (l *Log) lockedPut(e *Event) error {
 		return err
 	}
 	l.sequence = e.Sequence
+	if l.Written != nil {
+		l.Written(l.sequence)
+	}
 	if l.chain != nil {
 		l.chain.prev = code
 	}

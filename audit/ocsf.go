@@ -51,6 +51,8 @@ func classOf(e *Event) class {
 		return serviceClass(e.Operation)
 	case KindControl:
 		return lifecycle(activityOther, "Control")
+	case KindProxy:
+		return lifecycle(activityOther, "Proxy")
 	case KindName:
 		if e.Verdict == Deny {
 			return class{4, classDNS, 1, ""}
@@ -119,7 +121,7 @@ func severityOf(e *Event) int {
 	switch {
 	case e.Kind == KindSecret || e.Kind == KindFault:
 		return high
-	case e.Kind == KindDropped || e.Kind == KindBudget || len(e.Degraded) > 0 || e.Kind == KindService && e.Operation == "give up":
+	case e.Kind == KindDropped || e.Kind == KindBudget || e.Kind == KindProxy || len(e.Degraded) > 0 || e.Kind == KindService && e.Operation == "give up":
 		return medium
 	case e.Verdict == Deny || e.Kind == KindUpstream || e.Kind == KindService && statusOf(e) == 2:
 		return low

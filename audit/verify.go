@@ -4,7 +4,10 @@ import (
 	"crypto/hmac"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -44,6 +47,9 @@ type ChainReport struct {
 	Dropped int64 `json:"dropped,omitempty"`
 	// Closed tells that the writer said it was done.
 	Closed bool `json:"closed"`
+	// Killed tells that it could not, since it was killed during the run, as the
+	// launcher says.
+	Killed bool `json:"killed,omitempty"`
 	// Problems are the first of them, More how many there are beyond.
 	Problems []Problem `json:"problems,omitempty"`
 	More     int       `json:"more,omitempty"`
@@ -94,10 +100,11 @@ func (r Report) Intact() bool {
 }
 
 // Closed tells that every chain has its end, so that nothing is missing behind
-// the last line either. Runs that go on are not counted.
+// the last line either. Runs that go on are not counted, nor are writers that
+// the launcher says were killed: they were not there to write an end.
 func (r Report) Closed() bool {
 	return !slices.ContainsFunc(r.Runs, func(run *RunReport) bool {
-		return !run.Running && slices.ContainsFunc(run.Chains, func(c *ChainReport) bool { return !c.Closed })
+		return !run.Running && slices.ContainsFunc(run.Chains, func(c *ChainReport) bool { return !c.Closed && !c.Killed })
 	})
 }
 
@@ -113,6 +120,7 @@ type runState struct {
 	report  *RunReport
 	chains  map[string]*chainState
 	writers []string
+	killed  map[string]uint64 // how many lines they wrote
 }
 
 type chainState struct {
@@ -203,7 +211,7 @@ func (v *verifier) torn(at Problem) {
 func (v *verifier) chainOf(e Event) (*runState, *chainState) {
 	run := v.runs[e.Run]
 	if run == nil {
-		run = &runState{report: &RunReport{Run: e.Run}, chains: map[string]*chainState{}}
+		run = &runState{report: &RunReport{Run: e.Run}, chains: map[string]*chainState{}, killed: map[string]uint64{}}
 		v.runs[e.Run] = run
 		v.report.Runs = append(v.report.Runs, run.report)
 	}
@@ -280,6 +288,14 @@ func (r *runState) took(e Event) {
 	if e.Kind == KindOpen && e.Writer == launcherWriter {
 		r.report.Number = e.Count
 	}
+	if e.Kind == KindProxy {
+		if e.Writer == launcherWriter {
+			for _, w := range e.Writers {
+				r.killed[w] = uint64(max(e.Count, 0))
+			}
+		}
+		return
+	}
 	r.writers = append(r.writers, e.Writers...)
 }
 
@@ -290,8 +306,13 @@ const launcherWriter = "launcher"
 // though rotation cannot have taken it.
 func (v *verifier) missing(run *runState) {
 	whole := false
-	for _, c := range run.chains {
-		whole = whole || c.report.First == 1
+	for name, c := range run.chains {
+		whole = whole || c.report.First == 1 && !later(name)
+		lines, killed := run.killed[name]
+		c.report.Killed = killed
+		if last := c.report.Last; killed && last > 0 && last < lines {
+			c.problem(c.began, fmt.Sprintf("lines %d to %d of this chain are missing at its end: its writer was killed after them", last+1, lines))
+		}
 	}
 	launcher := run.chains[launcherWriter]
 	want := run.writers
@@ -299,7 +320,9 @@ func (v *verifier) missing(run *runState) {
 		want = nil // its end alone is left, and the others had theirs before
 	}
 	if whole {
-		want = append(want, launcherWriter)
+		// Of the killed the whole part may have been rotated away, of those that
+		// end with the launcher it cannot.
+		want = append(append(want, launcherWriter), slices.Sorted(maps.Keys(run.killed))...)
 	}
 	for _, w := range want {
 		if c := run.chains[w]; (c == nil || c.report.Lines == 0) && !slices.Contains(run.report.Missing, w) {
@@ -307,9 +330,21 @@ func (v *verifier) missing(run *runState) {
 		}
 	}
 	for _, c := range run.chains {
-		// All begin in one file: a run takes over a new one once its proxy serves.
+		// The first ones begin in one file: a run takes over a new one once its proxy
+		// serves. A later proxy begins in that one or after it.
 		if first := c.report.First; whole && first > 1 && len(c.report.Problems) == 0 {
 			c.problem(c.began, fmt.Sprintf("lines 1 to %d of this chain are missing, though the beginning of its run is there", first-1))
 		}
 	}
 }
+
+// Later names the n-th writer of a kind in one run, from 1 on: "proxy", "proxy-2".
+func Later(writer string, n int) string {
+	if n < 2 {
+		return writer
+	}
+	return writer + "-" + strconv.Itoa(n)
+}
+
+// later tells whether a writer's name is one of a successor.
+func later(writer string) bool { return strings.Contains(writer, "-") }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -34,49 +35,130 @@ func (s FilterSpec) isProxy() bool {
 		slices.EqualFunc(s.Deny, proxyDenied, func(n policy.Name, call string) bool { return n.Text == call })
 }
 
-// StartProxy executes our own binary as arg0 in a Landlock domain that may read
-// the given paths, remove runDir and remove directories in cgroups, and nothing
-// else of the file system. Its
-// standard input is the control connection; every other descriptor is closed.
-// It lives in a process group of its own, so that Ctrl-C does not reach it.
-func StartProxy(arg0 string, control *os.File, reads []string, runDir string, cgroups []string) error {
-	self, err := os.Executable()
+// ProxyStart is how the proxy is started.
+type ProxyStart struct {
+	// Arg0 is its argv[0], by which our own binary knows its role.
+	Arg0 string
+	// Control is its standard input, Stderr its standard error. They stay open here.
+	Control, Stderr *os.File
+	// Reads are the paths that it may read.
+	Reads []string
+	// RunDir may be removed by it, and directories in Cgroups.
+	RunDir  string
+	Cgroups []string
+}
+
+// StartProxy executes our own binary in a Landlock domain that may read the
+// given paths, remove the run's directory and remove directories in cgroups, and
+// nothing else of the file system. Every descriptor but the standard streams is
+// closed. It lives in a process group of its own, so that Ctrl-C does not reach
+// it. No parent-death signal is bound to the calling thread, so any goroutine
+// may call this: the proxy ends with its control connection.
+func StartProxy(o ProxyStart) (*ProxyProcess, error) {
+	self, err := ownExecutable()
 	if err != nil {
-		return fmt.Errorf("find own executable: %w", err)
+		return nil, fmt.Errorf("find own executable: %w", err)
 	}
-	ruleset, flags, err := proxyRuleset(self, reads, runDir, cgroups)
+	ruleset, flags, err := proxyRuleset(self, o.Reads, o.RunDir, o.Cgroups)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if ruleset >= 0 {
 		defer unix.Close(ruleset)
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer null.Close()
 	ignored, blocked := inheritedSignals()
 	s := start{
-		ruleset: ruleset, flags: flags, path: self, argv: []string{arg0},
+		ruleset: ruleset, flags: flags, path: self, argv: []string{o.Arg0},
 		// No variable of the caller changes verification, the resolver or the
 		// place of temporary files.
 		// The heap is small and short-lived. Collecting half as often was worth a
 		// seventh more inspected requests at 256 clients, for some 10 KiB more a
 		// connection after a burst.
 		envp:  []string{"GOMAXPROCS=2", "GOGC=200"},
-		stdio: [3]int{int(control.Fd()), int(null.Fd()), 2}, cwd: "/", tty: -1, umask: -1,
+		stdio: [3]int{int(o.Control.Fd()), int(null.Fd()), int(o.Stderr.Fd())}, cwd: "/", tty: -1, umask: -1,
 		sigIgnored: ignored, sigBlocked: blocked,
 		rlimits: []Rlimit{{Name: "RLIMIT_CORE", Resource: unix.RLIMIT_CORE}},
 	}
 	r, err := s.spawn()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := r.release(); err != nil {
-		return err
+	p := &ProxyProcess{pid: r.pid}
+	if err = r.release(); err == nil {
+		err = r.started()
 	}
-	return r.started()
+	if err != nil {
+		p.Kill()
+		_, _ = p.Wait()
+		return nil, err
+	}
+	return p, nil
+}
+
+// ownExecutable is the file that this process runs. One that was replaced or
+// removed since, as an upgrade does, is still to be had by its link in /proc:
+// the launcher and its proxy are of one version.
+func ownExecutable() (string, error) {
+	const link = "/proc/self/exe"
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	var named, running unix.Stat_t
+	if err := unix.Stat(link, &running); err != nil {
+		return "", &os.PathError{Op: "stat", Path: link, Err: err}
+	}
+	if unix.Stat(self, &named) != nil || named.Dev != running.Dev || named.Ino != running.Ino {
+		return link, nil
+	}
+	return self, nil
+}
+
+// ProxyProcess is a proxy that was started.
+type ProxyProcess struct {
+	pid int
+
+	mu     sync.Mutex
+	reaped bool
+}
+
+// Pid is its process id.
+func (p *ProxyProcess) Pid() int { return p.pid }
+
+// Kill ends it at once. One that ended already keeps its status.
+func (p *ProxyProcess) Kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped { // afterwards the number may be somebody else's
+		_ = unix.Kill(p.pid, unix.SIGKILL)
+	}
+}
+
+// Wait blocks until it ended and gives its wait status. It is called once.
+func (p *ProxyProcess) Wait() (ws unix.WaitStatus, err error) {
+	// In two steps: as long as it is not reaped, its number is its own.
+	for {
+		err = unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("wait for the proxy: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reaped = true
+	for {
+		if _, err = unix.Wait4(p.pid, &ws, 0, nil); err != unix.EINTR {
+			return ws, err
+		}
+	}
 }
 
 // proxyRuleset gives -1 on a kernel without Landlock: whether a launch may go

@@ -188,6 +188,26 @@ func SealedFile(name string, data []byte) (*os.File, error) {
 	return f, nil
 }
 
+// SharedFile is a memfd of a fixed size in bytes, for whoever maps it. It is
+// sparse: what nobody writes takes no memory.
+func SharedFile(name string, size int64) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create %q: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err := f.Truncate(size); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("size %q: %w", name, err)
+	}
+	// A mapping of a file that shrank is a SIGBUS.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("seal %q: %w", name, err)
+	}
+	return f, nil
+}
+
 // ReadSealed reads a memfd from its beginning, whoever has read it before.
 func ReadSealed(f *os.File) ([]byte, error) {
 	st, err := f.Stat()

@@ -197,6 +197,8 @@ func endOf(run *audit.RunReport, c *audit.ChainReport) string {
 	switch {
 	case c.Closed:
 		end = "closed"
+	case c.Killed:
+		end = "killed"
 	case run.Running:
 		end = "running"
 	}

@@ -51,10 +51,10 @@ func (l *launch) openAudit() error {
 		return err
 	}
 	l.log.Version = version()
-	l.proxyKey = key.ForWriter(l.dir.Id, proxyWriter)
+	l.writerKey = func(writer string) audit.ChainKey { return key.ForWriter(l.dir.Id, writer) }
 	return audit.NumberRun(l.who.auditRuns(path), func(number int64) error {
 		l.log.Number = number
-		return l.log.Sign(launcherWriter, key.ForWriter(l.dir.Id, launcherWriter))
+		return l.log.Sign(launcherWriter, l.writerKey(launcherWriter))
 	})
 }
 
@@ -65,9 +65,7 @@ func (l *launch) closeAudit() error {
 	var others []string
 	if l.proxy != nil {
 		l.proxy.close()
-		if l.proxy.opened.Load() {
-			others = append(others, proxyWriter)
-		}
+		others = l.proxy.writers()
 	}
 	if err := l.log.Close(others...); err != nil && l.prep.policy.Audit.Required {
 		return err
@@ -121,13 +119,14 @@ func rotation(a policy.Audit) (path string, most int64, keep int) {
 }
 
 // proxyRecord is the record as the proxy writes it, with a chain of its own.
-func proxyRecord(f *os.File, setup proxySetup) (*audit.Log, error) {
+// written is told the number of each line.
+func proxyRecord(f *os.File, setup proxySetup, written func(uint64)) (*audit.Log, error) {
 	log, err := audit.New(f, setup.Run)
 	if err != nil {
 		return nil, err
 	}
-	log.Version = version()
-	return log, log.Sign(proxyWriter, setup.AuditKey)
+	log.Version, log.Written = version(), written
+	return log, log.Sign(setup.Writer, setup.AuditKey)
 }
 
 // takeRecord goes on in another file.

@@ -31,10 +31,7 @@ func (r *reloader) watchSecrets() {
 			return
 		case now := <-tick.C:
 			for _, name := range w.due(r.inForce().policy, now) {
-				select {
-				case r.px.refresh <- name:
-				default: // too many wait already
-				}
+				r.px.askAgain(name)
 			}
 		}
 	}

@@ -2,90 +2,98 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
-	"github.com/hermes-wrap/hermes-wrap/netpolicy/credential"
-	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
-// proxyClient is the launcher's end of the proxy. The process is started beside
-// the container, so its own start costs no time; whoever needs it waits.
+// proxyClient is the launcher's end of the proxy, of which a run has one at a
+// time. The first is started beside the container, so its own start costs no
+// time; whoever needs it waits. One that ends is replaced (proxyrestart.go).
 type proxyClient struct {
+	proxyNeeds
 	events  chan error    // the run must end, and why; the first counts
 	refresh chan string   // names of credentials to read again
-	started chan struct{} // closed when c or err is set
-	ready   chan struct{} // closed when the doors are served
-	gone    chan struct{} // closed when the proxy ended
-	c       *sandbox.Channel
-	pid     int      // of the proxy, once it said hello
+	started chan struct{} // closed when first or err is set
+	ready   chan struct{} // closed when the doors are served for the first time
+	gone    chan struct{} // closed when no proxy serves any more, nor ever will
+	quit    chan struct{} // closed when the run ends
+	limit   restartLimit
 	metrics *os.File // a listener for metrics; nil: none
+	first   *proxyLife
 	err     error
 	once    sync.Once
-	ca      []byte
-	opened  atomic.Bool // the proxy has begun its part of the record
 	closing sync.Once
+	doorway *doors // set before ready
+	// What a proxy of the run passes on to the next. The launcher looks into neither.
+	memory    *os.File // what was used of budgets, and addresses of names
+	authority *os.File // the key of the run's authority, sealed; nil: there is none
+	ca        []byte
+	roots     map[string][]byte // the files of network.ca
 
-	mu   sync.Mutex
-	seq  int
-	done map[int]chan proxyEvent // who waits for which order
+	mu      sync.Mutex
+	now     *proxyLife    // nil while none serves
+	back    chan struct{} // closed when now is set again
+	over    bool          // nothing is restarted any more
+	seq     int
+	pending map[int]pendingOrder
+	inForce inForce
+}
+
+// proxyNeeds is what starting a proxy takes.
+type proxyNeeds struct {
+	setup proxySetup
+	log   *audit.Log
+	// key gives the key of a writer's chain in the record.
+	key func(writer string) audit.ChainKey
+	// record and say tell that a proxy ended or took over.
+	record func(audit.Event) error
+	say    func(string)
+}
+
+// inForce is a policy with its secrets that the proxy judges by.
+type inForce struct {
+	policy  policy.Policy
+	secrets proxySecrets
 }
 
 // maxRefresh bounds the credentials that wait to be read again. The proxy asks
 // once more for what is left out.
 const maxRefresh = 64
 
-func newProxyClient() *proxyClient {
+func newProxyClient(needs proxyNeeds) *proxyClient {
 	return &proxyClient{
+		proxyNeeds: needs, limit: defaultRestarts,
 		events: make(chan error, 1), refresh: make(chan string, maxRefresh), started: make(chan struct{}),
-		ready: make(chan struct{}), gone: make(chan struct{}), done: map[int]chan proxyEvent{},
+		ready: make(chan struct{}), gone: make(chan struct{}), quit: make(chan struct{}), back: make(chan struct{}),
+		pending: map[int]pendingOrder{},
 	}
 }
 
 // startProxy starts the process and hands it the policy; it returns at once.
-func startProxy(p policy.Policy, values map[string]credential.Values, setup proxySetup, log *audit.Log) *proxyClient {
-	px := newProxyClient()
+func startProxy(p policy.Policy, read func() (proxySecrets, error), needs proxyNeeds) *proxyClient {
+	px := newProxyClient(needs)
 	go func() {
 		defer close(px.started)
-		px.c, px.err = openProxy(p, values, setup, log)
+		secrets, err := read()
+		if err == nil {
+			px.memory, err = runMemory()
+		}
+		if err != nil {
+			px.err = err
+			return
+		}
+		px.inForce, px.roots = inForce{p, secrets}, map[string][]byte{}
+		for _, f := range p.Network.CA {
+			px.roots[f.Abs] = secrets.Files[f.Abs]
+		}
+		px.first, px.err = px.open(0)
 	}()
 	return px
-}
-
-func openProxy(p policy.Policy, values map[string]credential.Values, setup proxySetup, log *audit.Log) (*sandbox.Channel, error) {
-	ours, theirs, err := sandbox.NewChannelPair()
-	if err != nil {
-		return nil, err
-	}
-	defer theirs.Close()
-	secrets, err := readSecrets(p, values)
-	if err != nil {
-		ours.Close()
-		return nil, err
-	}
-	files, err := sealed(p, secrets)
-	if err != nil {
-		ours.Close()
-		return nil, err
-	}
-	defer closeFiles(files)
-	if err := ours.Send(setup, append(files[:2:2], log.File())...); err != nil {
-		ours.Close()
-		return nil, fmt.Errorf("instruct the proxy: %w", err)
-	}
-	// It knows what to sweep from its first moment on, also when the launcher is
-	// killed in the next.
-	if err := sandbox.StartProxy(proxyArg0, theirs.File(), proxyReads(), setup.RunDir, setup.Cgroups); err != nil {
-		ours.Close()
-		return nil, err
-	}
-	return ours, nil
 }
 
 // proxyReads is all of the file system that the proxy may open.
@@ -97,82 +105,49 @@ func proxyReads() []string {
 	}
 }
 
-// hello waits until the proxy has read its policy, and gives its certificate.
+// hello waits until the first proxy has read its policy, and gives its certificate.
 func (p *proxyClient) hello() ([]byte, error) {
 	p.once.Do(func() {
 		if <-p.started; p.err != nil {
 			return
 		}
 		var h proxyHello
-		if _, err := p.c.Receive(&h); err != nil {
-			p.err = fmt.Errorf("the proxy ended before it was ready: %w", err)
-		} else if h.Error != "" {
-			p.err = errors.New(h.Error)
+		if h, p.authority, p.err = p.first.hello(); p.err == nil {
+			p.ca = h.CA
 		}
-		p.ca, p.pid = h.CA, h.Pid
-		p.opened.Store(p.err == nil)
 	})
 	return p.ca, p.err
 }
 
 // doors hands over the sockets and waits until they are served.
 func (p *proxyClient) doors(listeners, resolvers []*os.File) error {
-	all := append(append([]*os.File{}, listeners...), resolvers...)
-	_, err := p.hello()
-	o := proxyDoors{Listeners: len(listeners)}
-	if err == nil && p.metrics != nil {
-		var statm *os.File
-		statm, err = os.Open(fmt.Sprintf("/proc/%d/statm", p.pid))
-		o.Metrics, all = true, append(all, p.metrics, statm)
-	}
-	if err == nil {
-		err = p.c.Send(o, all...)
-	}
-	for _, f := range all {
-		f.Close()
-	}
+	kept, err := keepDoors(listeners, resolvers, p.metrics)
+	p.doorway = kept
 	if err != nil {
-		return fmt.Errorf("hand the sockets to the proxy: %w", err)
+		return err
 	}
-	var e proxyEvent
-	if _, err := p.c.Receive(&e); err != nil {
-		return fmt.Errorf("the proxy ended while it opened: %w", err)
+	if _, err := p.hello(); err != nil {
+		return err
 	}
-	if !e.Ready {
-		return errors.New(e.Fatal)
+	if err := p.first.open(kept); err != nil {
+		return err
 	}
+	p.serves(p.first)
 	close(p.ready)
-	go p.watch()
+	go p.tend(p.first)
 	return nil
 }
 
-// watch reads what the proxy says, and never waits for anybody: the proxy can
-// always send. The end of the proxy is the end of the run.
-func (p *proxyClient) watch() {
-	defer close(p.gone)
-	for {
-		var e proxyEvent
-		if _, err := p.c.Receive(&e); err != nil {
-			p.end(errors.New("the proxy ended; without it every connection is refused"))
-			return
-		}
-		switch {
-		case e.Done > 0:
-			p.deliver(e)
-		case e.Refresh != "":
-			select {
-			case p.refresh <- e.Refresh:
-			default:
-			}
-		case e.Stop != "":
-			p.end(errors.New(e.Stop))
-		default:
-			p.end(errors.New(e.Fatal))
-		}
-	}
+// serves makes a proxy the one that orders go to. over tells that the run ends.
+func (p *proxyClient) serves(l *proxyLife) (over bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.now = l
+	close(p.back)
+	return p.over
 }
 
-// isReady tells whether the proxy serves.
+// isReady tells whether the proxy serves, or did so once.
 func (p *proxyClient) isReady() bool {
 	select {
 	case <-p.ready:
@@ -182,89 +157,29 @@ func (p *proxyClient) isReady() bool {
 	}
 }
 
+// end ends the run. Nothing is restarted from then on.
 func (p *proxyClient) end(reason error) {
+	p.mu.Lock()
+	p.over = true
+	p.mu.Unlock()
 	select {
 	case p.events <- reason:
 	default:
 	}
 }
 
-func (p *proxyClient) deliver(e proxyEvent) {
+// writers names the parts of the record that proxies ended, or are about to.
+func (p *proxyClient) writers() (names []string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if answer, ok := p.done[e.Done]; ok {
-		answer <- e // has room for one
-		delete(p.done, e.Done)
-	}
-}
-
-// orderLimit bounds how long the proxy may take to swap its rules.
-const orderLimit = 10 * time.Second
-
-// update has the proxy judge by another policy, and returns when it does. After
-// an error the old one is in force.
-func (p *proxyClient) update(pol policy.Policy, secrets proxySecrets) (closed int, err error) {
-	files, err := sealed(pol, secrets)
-	if err != nil {
-		return 0, err
-	}
-	defer closeFiles(files)
-	return p.order(proxyOrder{}, files)
-}
-
-// order has the proxy do something, and waits until it is done.
-func (p *proxyClient) order(o proxyOrder, files []*os.File) (closed int, err error) {
-	e, err := p.ask(o, files)
-	return e.Closed, err
-}
-
-// stats asks the proxy for its numbers.
-func (p *proxyClient) stats() (*proxy.Stats, error) {
-	if !p.isReady() {
-		return nil, errStarting
-	}
-	e, err := p.ask(proxyOrder{Stats: true}, nil)
-	if err == nil && e.Stats == nil {
-		err = errors.New("BUG: the proxy gave no numbers")
-	}
-	return e.Stats, err
-}
-
-// ask sends an order and gives its answer.
-func (p *proxyClient) ask(o proxyOrder, files []*os.File) (e proxyEvent, err error) {
-	answer := make(chan proxyEvent, 1)
-	p.mu.Lock()
-	p.seq++
-	o.Seq = p.seq
-	p.done[o.Seq] = answer
+	l := p.now
 	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.done, o.Seq)
-	}()
-	if err := p.c.Send(o, files...); err != nil {
-		return e, fmt.Errorf("instruct the proxy: %w", err)
+	if l == nil && !p.isReady() {
+		l = p.first
 	}
-	late := time.NewTimer(orderLimit)
-	defer late.Stop()
-	select {
-	case e := <-answer:
-		if e.Error != "" {
-			return e, errors.New(e.Error)
-		}
-		return e, nil
-	case <-p.gone:
-		return e, errors.New("the proxy ended")
-	case <-late.C:
-		if o.Stats { // nothing depends on it
-			return e, fmt.Errorf("the proxy gave no numbers within %v", orderLimit)
-		}
-		// Which rules it uses is not known: without that nothing may go on.
-		err := fmt.Errorf("the proxy did not carry out an order within %v", orderLimit)
-		p.end(err)
-		return e, err
+	if l != nil && l.begun.Load() {
+		names = append(names, l.writer)
 	}
+	return names
 }
 
 // closeLimit bounds how long the proxy may take to end its record.
@@ -274,33 +189,44 @@ const closeLimit = 2 * time.Second
 // may be called more than once.
 func (p *proxyClient) close() {
 	p.closing.Do(func() {
-		if <-p.started; p.c == nil {
-			return
+		<-p.started
+		p.mu.Lock()
+		p.over = true
+		l := p.now
+		p.mu.Unlock()
+		close(p.quit)
+		if l == nil && !p.isReady() {
+			l = p.first
 		}
-		_ = p.c.EndSending()
-		ended := make(chan struct{})
-		go p.awaitEnd(ended)
-		select {
-		case <-ended:
-		case <-time.After(closeLimit):
+		if l != nil {
+			l.endSending()
+			if !p.isReady() {
+				go l.drain()
+			}
+			select {
+			case <-l.ended:
+			case <-time.After(closeLimit):
+				l.condemn(errors.New("it did not end with the run"))
+			}
+			l.close()
 		}
-		_ = p.c.Close()
+		if p.isReady() {
+			select {
+			case <-p.gone:
+			case <-time.After(closeLimit):
+			}
+		}
+		p.doorway.close()
+		for _, f := range []*os.File{p.memory, p.authority} {
+			if f != nil {
+				f.Close()
+			}
+		}
 	})
 }
 
-// awaitEnd returns when the proxy has closed its end. Where nobody reads yet it
-// reads itself.
-func (p *proxyClient) awaitEnd(ended chan<- struct{}) {
-	defer close(ended)
-	select {
-	case <-p.ready:
-		<-p.gone
-	default:
-		for {
-			var e proxyEvent
-			if _, err := p.c.Receive(&e); err != nil {
-				return
-			}
-		}
-	}
+// runMemory makes what outlives a proxy of the run. A limit on the size of files
+// counts for it too.
+func runMemory() (*os.File, error) {
+	return sandbox.SharedFile("hermes-wrap-memory", memorySize())
 }

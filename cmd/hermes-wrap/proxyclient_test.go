@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -20,18 +21,18 @@ func pairedClient(t *testing.T) (px *proxyClient, theirs *sandbox.Channel) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	px = newProxyClient()
-	px.c = ours
+	px = newProxyClient(proxyNeeds{record: func(audit.Event) error { return nil }, say: func(string) {}})
+	px.limit = restartLimit{}
+	px.doorway = &doors{metrics: -1}
+	px.first = newProxyLife("proxy", ours)
+	px.serves(px.first)
 	close(px.started)
 	close(px.ready)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		px.watch()
-	}()
+	go px.tend(px.first)
 	t.Cleanup(func() {
 		_ = theirs.EndSending()
-		<-done
+		px.close()
+		<-px.gone
 	})
 	return px, theirs
 }

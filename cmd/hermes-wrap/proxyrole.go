@@ -27,8 +27,8 @@ func isProxyRole() bool { return len(os.Args) == 1 && os.Args[0] == proxyArg0 }
 // What the launcher and the proxy say to each other: first setup, hello, doors
 // and a ready event in this order, then orders and events as they come.
 type (
-	// proxySetup comes with the policy and the secrets, each sealed, and the
-	// audit file.
+	// proxySetup comes with the policy and the secrets, each sealed, the audit
+	// file, the run's memory, and with Authority the key of the run's authority.
 	proxySetup struct {
 		Run    string `json:"run"`
 		RunDir string `json:"run_dir"`
@@ -37,16 +37,21 @@ type (
 		Cgroups  []string `json:"cgroups"`
 		Required bool     `json:"required"` // a record that fails ends the run
 		Inspect  bool     `json:"inspect"`
+		// Writer is its name in the record, Restarts how many proxies of the run have
+		// ended before.
+		Writer    string `json:"writer"`
+		Restarts  int    `json:"restarts,omitempty"`
+		Authority bool   `json:"authority,omitempty"`
 		// AuditKey is for the proxy's own chain in this run and good for nothing else.
 		AuditKey audit.ChainKey `json:"audit_key"`
 		// Token is what clients must show in the weaker tier, where they speak to
 		// the proxy as one; "" where connections are captured.
 		Token string `json:"token,omitempty"`
 	}
-	// proxyHello answers it; CA is public.
+	// proxyHello answers it; CA is public. With an authority that was just made
+	// comes its key, sealed.
 	proxyHello struct {
 		CA    []byte `json:"ca"`
-		Pid   int    `json:"pid"`
 		Error string `json:"error"`
 	}
 	// proxyDoors comes with the listeners, the resolver sockets, and with Metrics
@@ -63,6 +68,8 @@ type (
 		Audit bool `json:"audit,omitempty"`
 		// Stats asks for numbers; it comes with nothing.
 		Stats bool `json:"stats,omitempty"`
+		// Ping tells that there is nothing to do.
+		Ping bool `json:"ping,omitempty"`
 	}
 	// proxyEvent answers proxyDoors (Ready) and proxyOrder (Done), or asks for
 	// something. One field beside Error and Closed is set.
@@ -121,20 +128,22 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	if err != nil {
 		return setup, err
 	}
-	if len(files) != 3 {
-		return setup, errors.New("BUG: the launcher sent no policy, secrets and audit file")
+	if len(files) < 4 || setup.Authority && len(files) < 5 {
+		return setup, errors.New("BUG: the launcher sent no policy, secrets, audit file and memory")
 	}
 	server, err := newServer(c, setup, files)
-	hello := proxyHello{Pid: os.Getpid()}
-	if err != nil {
-		hello.Error = err.Error()
-	} else if server.Authority != nil {
-		hello.CA = server.Authority.CertPEM()
-	}
+	var hello proxyHello
+	var key []*os.File
 	if err == nil {
 		defer server.Audit.Close()
+		hello.CA, key, err = introduce(server.Authority, setup)
 	}
-	if sendErr := c.Send(hello); sendErr != nil || err != nil {
+	if err != nil {
+		hello.Error = err.Error()
+	}
+	sendErr := c.Send(hello, key...)
+	closeFiles(key)
+	if sendErr != nil || err != nil {
 		return setup, nil // the launcher is gone, or says what it was told
 	}
 	var doors proxyDoors
@@ -162,6 +171,39 @@ func serveProxy(c *sandbox.Channel) (setup proxySetup, err error) {
 	return setup, c.Close() // tells the launcher that the record is closed
 }
 
+// introduce gives the certificate of the run's authority, and its key if it was
+// just made: the next proxy of the run goes on with it.
+func introduce(a *proxy.Authority, setup proxySetup) (cert []byte, key []*os.File, err error) {
+	if a == nil {
+		return nil, nil, nil
+	}
+	if setup.Authority {
+		return a.CertPEM(), nil, nil
+	}
+	exported, err := a.Export()
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err := sandbox.SealedFile("hermes-wrap-authority", exported)
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.CertPEM(), []*os.File{f}, nil
+}
+
+// authority goes on with the run's, or makes it.
+func authority(setup proxySetup, files []*os.File) (*proxy.Authority, error) {
+	if !setup.Authority {
+		return proxy.NewAuthority(nil)
+	}
+	defer files[4].Close()
+	exported, err := sandbox.ReadSealed(files[4])
+	if err != nil {
+		return nil, err
+	}
+	return proxy.LoadAuthority(exported, nil)
+}
+
 func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.Server, error) {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("make the proxy non-dumpable: %w", err)
@@ -174,14 +216,18 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 	if s.Rules, err = proxyRules(p, secrets); err != nil {
 		return nil, err
 	}
-	if s.Audit, err = proxyRecord(files[2], setup); err != nil {
+	if s.Memory, err = proxy.OpenMemory(files[3]); err != nil {
+		return nil, err
+	}
+	s.Restarts = setup.Restarts
+	if s.Audit, err = proxyRecord(files[2], setup, s.Memory.Lines); err != nil {
 		return nil, err
 	}
 	if s.RootCAs, err = roots(p.Network.CA, secrets); err != nil {
 		return nil, err
 	}
 	if setup.Inspect {
-		if s.Authority, err = proxy.NewAuthority(nil); err != nil {
+		if s.Authority, err = authority(setup, files); err != nil {
 			return nil, err
 		}
 	}
@@ -191,7 +237,7 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 	}
 	s.Refresh = func(name string) { _ = c.Send(proxyEvent{Refresh: name}) }
 	s.Stop = func(reason string) { _ = c.Send(proxyEvent{Stop: shortened(reason)}) }
-	return s, nil
+	return s, s.Recall()
 }
 
 // serveMetrics takes the listener and the proxy's own statm, which it could not

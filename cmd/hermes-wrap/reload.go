@@ -218,7 +218,9 @@ func (r *reloader) refreshSecrets() {
 		case <-r.px.gone:
 			return
 		case name := <-r.px.refresh:
-			if err := r.reread(name); err != nil {
+			if err := r.reread(name); errors.Is(err, errAway) || errors.Is(err, errUnanswered) {
+				r.px.askAgain(name) // the next proxy has what the last one had
+			} else if err != nil {
 				r.launch.voice.interject().warn(fmt.Sprintf("credential %q could not be read again, and the old secret stays: %v", name, err))
 			}
 		}

@@ -57,7 +57,7 @@ func TestReloadNeedsWhatTheLaunchSetUp(t *testing.T) {
 
 // A reload before the proxy serves changes nothing.
 func TestReloadWhileStarting(t *testing.T) {
-	r := &reloader{launch: &launch{}, px: newProxyClient()}
+	r := &reloader{launch: &launch{}, px: newProxyClient(proxyNeeds{})}
 	if _, _, err := r.apply(); !errors.Is(err, errStarting) {
 		t.Errorf("got %v, want %v", err, errStarting)
 	}
@@ -103,7 +103,7 @@ func TestReloadRefusesASecretThatShows(t *testing.T) {
 	for name, plan := range map[string]sandbox.Plan{
 		"variable": {Env: []string{"OTHER=x-" + value}}, "argument": {Argv: []string{"agent", value}}, "directory": {Cwd: "/srv/" + value},
 	} {
-		r := &reloader{launch: &launch{prep: prepared{plan: plan}}, px: newProxyClient()}
+		r := &reloader{launch: &launch{prep: prepared{plan: plan}}, px: newProxyClient(proxyNeeds{})}
 		if _, err := r.hand(p, values); err == nil || strings.Contains(err.Error(), value) || r.given != nil {
 			t.Errorf("%s: got %v, want a refusal without the secret", name, err)
 		}
@@ -125,8 +125,8 @@ func TestRereadTriesAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	theirs.Close() // the proxy takes nothing
-	px := newProxyClient()
-	px.c = ours
+	px := newProxyClient(proxyNeeds{})
+	px.serves(newProxyLife("proxy", ours))
 	r := &reloader{launch: l, px: px, given: given, now: l.prep}
 	if err := r.reread("gh"); err != nil {
 		t.Fatalf("control: got %v, want nothing to hand over", err)

@@ -135,6 +135,7 @@ func obeyLauncher(c *sandbox.Channel, s *proxy.Server) {
 		}
 		e := proxyEvent{Done: o.Seq}
 		switch {
+		case o.Ping:
 		case o.Stats:
 			now := s.Stats()
 			e.Stats = &now

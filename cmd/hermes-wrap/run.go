@@ -49,12 +49,12 @@ type launch struct {
 	dir   *sandbox.RunDir
 	log   *audit.Log
 	proxy *proxyClient
-	// proxyKey is for the proxy's chain in the record.
-	proxyKey audit.ChainKey
-	prep     prepared
-	keeper   *keeper
-	began    time.Time
-	dieOf    unix.Signal // the terminal's signal that ended the command
+	// writerKey gives the key of a writer's chain in the record.
+	writerKey func(writer string) audit.ChainKey
+	prep      prepared
+	keeper    *keeper
+	began     time.Time
+	dieOf     unix.Signal // the terminal's signal that ended the command
 
 	uncaptured atomic.Bool // ports are fixed at launch: nf_tables is missing
 
@@ -164,10 +164,13 @@ func (l *launch) enter() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	px := startProxy(p, values, proxySetup{
-		Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
-		Token: token, AuditKey: l.proxyKey,
-	}, l.log)
+	px := startProxy(p, func() (proxySecrets, error) { return readSecrets(p, values) }, proxyNeeds{
+		setup: proxySetup{
+			Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
+			Token: token,
+		},
+		log: l.log, key: l.writerKey, record: l.write, say: func(text string) { l.voice.interject().warn(text) },
+	})
 	defer px.close()
 	l.proxy = px
 	go l.rotate(px)

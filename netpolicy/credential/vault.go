@@ -228,6 +228,21 @@ func (v *Vault) Learn(name, secret string) {
 	}
 }
 
+// Learnt gives the live secrets of a credential that were learnt, the oldest first.
+func (v *Vault) Learnt(name string) (texts []string) {
+	if v == nil {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, k := range v.extra {
+		if k.owner == name {
+			texts = append(texts, k.text)
+		}
+	}
+	return texts
+}
+
 // Inherit learns what another vault learnt of credentials that are here too: a
 // token is as live as before when other rules are loaded.
 func (v *Vault) Inherit(old *Vault) {

@@ -77,12 +77,18 @@ type Alarm struct {
 // Ledger counts what one run uses. It outlives reloads, which change the limits
 // alone. The zero value is ready for use.
 type Ledger struct {
+	// Save is handed every change before it has any effect, under the ledger's
+	// lock; it copies the balance. Nil: nothing outlives the process.
+	Save func(*Balance)
+
 	mu     sync.Mutex
 	total  Totals
 	held   Totals    // by calls that are under way
 	recent []booking // of the last minute, in order
 	warned map[string]float64
 	filled map[string]float64
+
+	balance Balance // for Save
 }
 
 // booking is what one call added, and when.
@@ -143,6 +149,7 @@ func (l *Ledger) Reserve(now time.Time, b policy.Budget, n Need) (*Hold, *Denial
 	l.recent = append(l.recent, booking{now, Totals{Requests: 1}})
 	l.held = l.held.plus(h.amount, 1)
 	l.held.Requests--
+	l.lockedSave()
 	return h, nil, l.lockedWarn(b)
 }
 
@@ -158,6 +165,7 @@ func (l *Ledger) Attempt(now time.Time, b policy.Budget) (*Denial, []Alarm) {
 	}
 	l.total.Requests++
 	l.recent = append(l.recent, booking{now, Totals{Requests: 1}})
+	l.lockedSave()
 	return nil, l.lockedWarn(b)
 }
 
@@ -175,6 +183,7 @@ func (l *Ledger) Settle(now time.Time, b policy.Budget, h *Hold, u Usage) []Alar
 	l.total = l.total.plus(t, 1)
 	l.lockedForget(now)
 	l.recent = append(l.recent, booking{now, t})
+	l.lockedSave()
 	return l.lockedWarn(b)
 }
 
@@ -194,6 +203,7 @@ func (l *Ledger) Cancel(h *Hold) {
 			break
 		}
 	}
+	l.lockedSave()
 }
 
 // Bound gives how many tokens each answer may have when the call goes to a route

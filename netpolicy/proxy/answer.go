@@ -115,7 +115,7 @@ func (s *Server) addrOf(text string) (netip.Addr, dnsmessage.RCode) {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), dnsmessage.RCodeSuccess
 	}
 	allowed := func() bool { return s.mentions(h) }
-	a, first, ok := s.names.addr(h, allowed)
+	a, first, ok := s.names.addr(h, s.Memory, allowed)
 	if !ok {
 		s.record(audit.Event{Kind: audit.KindName, Verdict: audit.Deny, Reason: "too many different names in one run"})
 		return netip.Addr{}, dnsmessage.RCodeRefused

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -30,9 +31,9 @@ const (
 // maxLeaves bounds the cache of leaves.
 const maxLeaves = 1024
 
-// Authority is the certificate authority of one run. Its key is made in
-// memory, never leaves the process and ends with it. The zero value is not
-// usable; see NewAuthority.
+// Authority is the certificate authority of one run. Its key is made in memory
+// and never written anywhere; Export gives it to whoever starts the next proxy of
+// the same run. The zero value is not usable; see NewAuthority.
 type Authority struct {
 	now  func() time.Time
 	key  *ecdsa.PrivateKey
@@ -96,6 +97,37 @@ func NewAuthority(now func() time.Time) (*Authority, error) {
 		return nil, fmt.Errorf("read authority certificate: %w", err)
 	}
 	return &Authority{now: now, key: key, cert: cert, leafKey: leafKey, leaves: map[netpolicy.Host]*leaf{}}, nil
+}
+
+// Export gives the key and the certificate, for LoadAuthority. They are secret.
+func (a *Authority) Export() ([]byte, error) {
+	key, err := x509.MarshalECPrivateKey(a.key)
+	if err != nil {
+		return nil, fmt.Errorf("encode authority key: %w", err)
+	}
+	out := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: key})
+	return append(out, a.CertPEM()...), nil
+}
+
+// LoadAuthority goes on with an authority that was exported. Its leaves get
+// another key.
+func LoadAuthority(exported []byte, now func() time.Time) (*Authority, error) {
+	if now == nil {
+		now = time.Now
+	}
+	pair, err := tls.X509KeyPair(exported, exported)
+	if err != nil {
+		return nil, errors.New("BUG: the authority that was handed over cannot be read") // its text is secret
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok || !pair.Leaf.IsCA {
+		return nil, errors.New("BUG: the authority that was handed over is none")
+	}
+	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make leaf key: %w", err)
+	}
+	return &Authority{now: now, key: key, cert: pair.Leaf, leafKey: leafKey, leaves: map[netpolicy.Host]*leaf{}}, nil
 }
 
 // CertPEM is the public certificate, for the trust stores inside.

@@ -187,6 +187,15 @@ func (fl *flow) settle() {
 	s.alarm(alarms)
 }
 
+// recordLost says what was charged for calls that were under way when an earlier
+// proxy of the run ended.
+func (s *Server) recordLost(lost inference.Totals) {
+	s.record(audit.Event{
+		Kind: audit.KindInference, InputTokens: lost.Input, OutputTokens: lost.Output, Cost: lost.Money, Estimated: true,
+		Reason: "calls that were under way when the proxy ended are charged in full",
+	})
+}
+
 // Models gives what the run used of models so far.
 func (s *Server) Models() inference.Totals { return s.models.Totals() }
 

@@ -16,6 +16,7 @@ type metrics struct {
 	queries   atomic.Int64                       // DNS
 	received  atomic.Int64                       // bytes from servers
 	reloads   atomic.Int64
+	began     time.Time // of the Server
 	decision  histogram // what judging a request's head takes
 	upstream  histogram // from sending a request to the head of its answer
 }

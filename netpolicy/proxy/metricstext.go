@@ -160,6 +160,9 @@ func (s *Server) writeBudgets(x *exposition) {
 }
 
 func (s *Server) writeProcess(x *exposition) {
+	x.family("process_start_time_seconds", "gauge", "When this proxy started, in Unix time. What counts decisions and events starts from 0 with each; bytes, models and budgets go on.")
+	x.sample("process_start_time_seconds", "", float64(s.metrics.began.UnixMilli())/1000)
+	x.counter("hermes_wrap_proxy_restarts_total", "Proxies of this run that ended before this one.", int64(s.Restarts))
 	x.gauge("go_goroutines", "Goroutines of the proxy.", int64(runtime.NumGoroutine()))
 	x.gauge("process_open_fds", "Open descriptors of the proxy.", int64(openDescriptors()))
 	if pages, ok := residentPages(s.Statm); ok {

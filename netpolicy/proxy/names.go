@@ -29,10 +29,26 @@ type names struct {
 	denied int
 }
 
+// lockedTake gives a name the next address. Before anything is served no lock is
+// needed.
+func (n *names) lockedTake(h netpolicy.Host, allowed bool) netip.Addr {
+	if n.byName == nil {
+		n.byName = map[netpolicy.Host]netip.Addr{}
+	}
+	if !allowed {
+		n.denied++
+	}
+	a := syntheticAt(len(n.byAddr))
+	n.byAddr = append(n.byAddr, h)
+	n.byName[h] = a
+	return a
+}
+
 // addr gives the address of a name. allowed is asked once for a new name, and
 // tells whether any rule allows it. first says that the name is new; ok is
-// false when there is no room.
-func (n *names) addr(h netpolicy.Host, allowed func() bool) (a netip.Addr, first, ok bool) {
+// false when there is no room. A new name is in the memory before anybody is told
+// its address.
+func (n *names) addr(h netpolicy.Host, m *Memory, allowed func() bool) (a netip.Addr, first, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if a, ok := n.byName[h]; ok {
@@ -42,16 +58,14 @@ func (n *names) addr(h netpolicy.Host, allowed func() bool) (a netip.Addr, first
 	if len(n.byAddr) >= maxNames || (!isAllowed && n.denied >= maxDeniedNames) {
 		return netip.Addr{}, false, false
 	}
-	if n.byName == nil {
-		n.byName = map[netpolicy.Host]netip.Addr{}
+	kind := byte(entryDenied)
+	if isAllowed {
+		kind = entryAllowed
 	}
-	if !isAllowed {
-		n.denied++
+	if !m.note(kind, h) {
+		return netip.Addr{}, false, false
 	}
-	a = syntheticAt(len(n.byAddr))
-	n.byAddr = append(n.byAddr, h)
-	n.byName[h] = a
-	return a, true, true
+	return n.lockedTake(h, isAllowed), true, true
 }
 
 // name gives the name behind a synthetic address.

@@ -150,6 +150,7 @@ func (fl *flow) renew(ctx context.Context, c *credential.Credential, g *grant) (
 	}
 	g.access, g.failed = got.access, nil
 	g.until = now.Add(got.lasts - min(tokenSkew, got.lasts/5))
+	fl.s.keepTokens(c.Name, g.lockedKept(v.Learnt(c.Name)))
 	return got.access, nil
 }
 

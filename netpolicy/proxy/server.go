@@ -67,6 +67,10 @@ type Server struct {
 	Refresh func(credential string)
 	// Limits bounds what the sandbox can make the Server hold.
 	Limits Limits
+	// Memory is what outlives this process. Nil: nothing does.
+	Memory *Memory
+	// Restarts is how many proxies of the run have ended before this one.
+	Restarts int
 
 	names   names
 	current atomic.Pointer[Rules]
@@ -103,12 +107,20 @@ type Server struct {
 func (s *Server) start() {
 	s.once.Do(func() {
 		s.limits = s.Limits.withDefaults()
+		s.metrics.began = time.Now()
 		s.current.Store(s.install(s.Rules))
 		if s.Authority != nil {
 			s.tls = s.newTLSConfig()
 		}
 		s.h2 = s.newHTTP2Server()
 	})
+}
+
+// Recall takes over what an earlier proxy of the run left in the Memory. It is
+// called once, before anything is served.
+func (s *Server) Recall() error {
+	s.start()
+	return s.recall()
 }
 
 // ServeTCP accepts captured connections until ctx ends or the Server is

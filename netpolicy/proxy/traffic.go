@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy"
@@ -24,21 +23,34 @@ type Traffic struct {
 
 // traffic counts it. It goes on counting when the rules change.
 type traffic struct {
-	bytes atomic.Int64
-	// spent is the budget that a write no longer fitted into: from then on
-	// nothing goes out, however small, until a reload raises the budget.
-	spent atomic.Int64
+	own counters // without a Memory
 
 	mu     sync.Mutex
 	hosts  map[netpolicy.Host]struct{}
 	warned map[string]int64 // the budget whose 80 % or end was recorded, by what is recorded
 }
 
+// counters are the numbers of the run.
+func (s *Server) counters() *counters {
+	if s.Memory != nil {
+		return &s.Memory.traffic
+	}
+	return &s.traffic.own
+}
+
+// lockedTake counts a host.
+func (t *traffic) lockedTake(h netpolicy.Host) {
+	if t.hosts == nil {
+		t.hosts = map[netpolicy.Host]struct{}{}
+	}
+	t.hosts[h] = struct{}{}
+}
+
 // Traffic gives the numbers of the moment.
 func (s *Server) Traffic() Traffic {
 	s.traffic.mu.Lock()
 	defer s.traffic.mu.Unlock()
-	return Traffic{BytesOut: s.traffic.bytes.Load(), Hosts: len(s.traffic.hosts)}
+	return Traffic{BytesOut: s.counters().bytes.Load(), Hosts: len(s.traffic.hosts)}
 }
 
 // spentBudget is the error when a budget is used up.
@@ -80,11 +92,12 @@ func (s *Server) admit(h netpolicy.Host) error {
 	n := int64(len(t.hosts))
 	refused := !known && limit > 0 && n >= limit
 	if !known && !refused && n < maxCountedHosts {
-		if t.hosts == nil {
-			t.hosts = map[netpolicy.Host]struct{}{}
+		if s.Memory.note(entryHost, h) {
+			t.lockedTake(h)
+			n++
+		} else {
+			refused = limit > 0
 		}
-		t.hosts[h] = struct{}{}
-		n++
 	}
 	t.mu.Unlock()
 	if refused {
@@ -100,7 +113,7 @@ func (s *Server) admit(h netpolicy.Host) error {
 // mayWrite tells whether anything may still be sent.
 func (s *Server) mayWrite() error {
 	limit := int64(s.rules().Traffic.BytesOut)
-	if limit > 0 && (s.traffic.spent.Load() == limit || s.traffic.bytes.Load() >= limit) {
+	if limit > 0 && (s.counters().spent.Load() == limit || s.counters().bytes.Load() >= limit) {
 		return s.bytesSpent(limit)
 	}
 	return nil
@@ -111,15 +124,15 @@ func (s *Server) mayWrite() error {
 func (s *Server) spend(n int64) error {
 	limit := int64(s.rules().Traffic.BytesOut)
 	if limit <= 0 {
-		s.traffic.bytes.Add(n)
+		s.counters().bytes.Add(n)
 		return nil
 	}
-	if s.traffic.spent.Load() == limit {
+	if s.counters().spent.Load() == limit {
 		return s.bytesSpent(limit)
 	}
-	total := s.traffic.bytes.Add(n)
+	total := s.counters().bytes.Add(n)
 	if total > limit {
-		s.traffic.bytes.Add(-n)
+		s.counters().bytes.Add(-n)
 		return s.bytesSpent(limit)
 	}
 	s.warnBytes(total, limit)
@@ -128,7 +141,7 @@ func (s *Server) spend(n int64) error {
 
 // spentAlready counts bytes that the kernel has moved.
 func (s *Server) spentAlready(n int64) {
-	total := s.traffic.bytes.Add(n)
+	total := s.counters().bytes.Add(n)
 	if limit := int64(s.rules().Traffic.BytesOut); limit > 0 {
 		s.warnBytes(total, limit)
 	}
@@ -141,7 +154,7 @@ func (s *Server) warnBytes(total, limit int64) {
 }
 
 func (s *Server) bytesSpent(limit int64) error {
-	s.traffic.spent.Store(limit)
+	s.counters().spent.Store(limit)
 	s.warnOnce("bytes, all", limit, fmt.Sprintf("network.budget.bytes_out is used up: %d bytes", limit))
 	return &spentBudget{fmt.Sprintf("network.budget.bytes_out is used up: the run may send %d bytes", limit)}
 }

@@ -49,15 +49,25 @@ func (m *tunnelMeter) copyPeriod(dst, src net.Conn, end time.Time, moved *atomic
 		if limited {
 			from = io.LimitReader(src, slice)
 		}
-		n, err := io.Copy(dst, from)
+		n, err := m.copy(dst, from, slice)
 		moved.Add(n)
 		m.sent += n
-		m.s.spentAlready(n)
 		more := err == nil && limited && n == slice || errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(end)
 		if !more {
 			return err
 		}
 	}
+}
+
+// copy copies and counts. A slice is set aside meanwhile: if this process is
+// killed in between, the next one counts all of it.
+func (m *tunnelMeter) copy(dst net.Conn, from io.Reader, slice int64) (int64, error) {
+	c := m.s.counters()
+	c.slices.Add(slice)
+	n, err := io.Copy(dst, from)
+	m.s.spentAlready(n) // before the slice is given back: rather twice than never
+	c.slices.Add(-slice)
+	return n, err
 }
 
 func (m *tunnelMeter) limited() bool { return m.s.rules().Traffic.BytesOut > 0 }
@@ -71,7 +81,7 @@ func (m *tunnelMeter) slice() (n int64, limited bool, err error) {
 	if err := m.s.mayWrite(); err != nil {
 		return 0, true, err
 	}
-	return max(1, min(meterSlice, limit-m.s.traffic.bytes.Load())), true, nil
+	return max(1, min(meterSlice, limit-m.s.counters().bytes.Load())), true, nil
 }
 
 // record says that the budget ended the tunnel.
