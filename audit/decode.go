@@ -26,6 +26,7 @@ type wire struct {
 	Rule struct {
 		Name string `json:"name"`
 	} `json:"firewall_rule"`
+	Source      endpoint `json:"src_endpoint"`
 	Destination endpoint `json:"dst_endpoint"`
 	Evidences   []struct {
 		Destination endpoint `json:"dst_endpoint"`
@@ -114,6 +115,9 @@ func (w wire) place(e *Event) {
 	e.Host, e.Addr, e.Port = to.Hostname, to.IP, to.Port
 	if u.Host != "" {
 		e.Host, e.Addr = u.Host, u.Addr
+	}
+	if e.Kind == KindInbound {
+		e.Addr = cmpOr(u.Addr, w.Source.IP)
 	}
 	switch *w.Class {
 	case classDNS:

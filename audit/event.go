@@ -19,6 +19,7 @@ const (
 	KindExit       Kind = "exit"       // a run ends
 	KindName       Kind = "name"       // a name was asked for the first time
 	KindConnection Kind = "connection" // a TCP connection was decided
+	KindInbound    Kind = "inbound"    // a port is published, or whoever connected to it was refused
 	KindRequest    Kind = "request"    // an HTTP request was decided
 	KindAddress    Kind = "address"    // a resolved address was refused
 	KindUpstream   Kind = "upstream"   // an allowed request or connection failed outside
@@ -43,7 +44,7 @@ const (
 // Kinds gives all kinds.
 func Kinds() []Kind {
 	return []Kind{
-		KindLaunch, KindExit, KindName, KindConnection, KindRequest, KindAddress, KindUpstream, KindFault, KindDropped, KindSecret,
+		KindLaunch, KindExit, KindName, KindConnection, KindInbound, KindRequest, KindAddress, KindUpstream, KindFault, KindDropped, KindSecret,
 		KindInference, KindBudget, KindReload, KindService, KindControl, KindProxy, KindOpen, KindCheckpoint, KindEnd,
 	}
 }
@@ -84,7 +85,8 @@ type Event struct {
 	Host string `json:"host,omitempty"`
 	// Port is the port the agent connected to.
 	Port uint16 `json:"port,omitempty"`
-	// Addr is the address that was judged or dialled.
+	// Addr is the address that was judged or dialled, or whose connection was
+	// judged (inbound).
 	Addr string `json:"addr,omitempty"`
 	// Protocol is tls, http/1.1, h2, tcp or dns.
 	Protocol string `json:"protocol,omitempty"`

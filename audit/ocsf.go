@@ -63,6 +63,8 @@ func classOf(e *Event) class {
 			return class{4, classNetwork, 5, ""}
 		}
 		return class{4, classNetwork, 1, ""}
+	case KindInbound:
+		return class{4, classNetwork, map[Verdict]int{Deny: 5, Allow: 7, "": 4}[e.Verdict], ""}
 	case KindUpstream:
 		return class{4, classNetwork, 4, ""}
 	case KindRequest:
@@ -123,7 +125,7 @@ func severityOf(e *Event) int {
 		return high
 	case e.Kind == KindDropped || e.Kind == KindBudget || e.Kind == KindProxy || len(e.Degraded) > 0 || e.Kind == KindService && e.Operation == "give up":
 		return medium
-	case e.Verdict == Deny || e.Kind == KindUpstream || e.Kind == KindService && statusOf(e) == 2:
+	case e.Verdict == Deny || e.Kind == KindUpstream || e.Kind == KindService && statusOf(e) == 2 || e.Kind == KindInbound && e.Verdict == "":
 		return low
 	}
 	return informational
@@ -266,9 +268,34 @@ func cmpOr(a, b string) string {
 }
 
 func (j *writer) network(e *Event) {
+	if e.Kind == KindInbound {
+		j.inbound(e)
+		return
+	}
 	j.source(e)
 	j.destination(e)
 	j.b = append(j.b, `,"connection_info":{"protocol_name":"tcp","protocol_num":6,"direction_id":2}`...)
+}
+
+// inbound is a connection to the sandbox, or the port that waits for some.
+func (j *writer) inbound(e *Event) {
+	j.open("src_endpoint")
+	j.text("uid", "outside")
+	j.text("ip", e.Addr)
+	j.close()
+	j.open("dst_endpoint")
+	j.text("uid", e.Run)
+	j.text("name", "sandbox")
+	if literal(e.Host) {
+		j.text("ip", e.Host)
+	} else {
+		j.text("hostname", e.Host)
+	}
+	if e.Port != 0 {
+		j.integer("port", int64(e.Port))
+	}
+	j.close()
+	j.b = append(j.b, `,"connection_info":{"protocol_name":"tcp","protocol_num":6,"direction_id":1}`...)
 }
 
 func (j *writer) request(e *Event, required bool) {

@@ -22,6 +22,7 @@ func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
 	j.credentials()
 	j.inference()
 	j.supervise()
+	j.published()
 	return j.problems, j.warnings
 }
 

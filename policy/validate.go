@@ -35,6 +35,7 @@ func (l *layer) validate() {
 	l.validatePrivate()
 	l.validateCredentials()
 	l.validateInference()
+	l.validatePublish()
 }
 
 func (l *layer) validateRule(path string, r Rule) {

@@ -23,6 +23,7 @@ type message struct {
 	Errno  int    `json:"errno,omitempty"`
 	Pid    int    `json:"pid,omitempty"`
 	Family int    `json:"family,omitempty"`
+	Path   string `json:"path,omitempty"` // of a Unix socket inside
 	Found  string `json:"found,omitempty"`
 	Blobs  []Blob `json:"blobs,omitempty"` // the names of files, in their order
 

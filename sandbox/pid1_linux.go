@@ -244,7 +244,7 @@ func (p *pidOne) carryOut(m message) {
 	case opSignal:
 		p.signal(unix.Signal(m.Signal), m.Group)
 	case opSocket:
-		p.offerSocket(m.Family)
+		p.offerSocket(m)
 	case opCovered:
 		p.covered <- struct{}{}
 	}
@@ -258,17 +258,48 @@ func (p *pidOne) signal(sig unix.Signal, group bool) {
 	_ = unix.Kill(to, sig)
 }
 
-// offerSocket hands out a socket of this network namespace: how the launcher
-// reaches a published port inside.
-func (p *pidOne) offerSocket(family int) {
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// offerSocket hands out a socket of this network namespace, or one that is
+// connected to a Unix socket inside: how the launcher reaches what is published.
+func (p *pidOne) offerSocket(m message) {
+	f, err := newSocket(m.Family, m.Path)
 	if err != nil {
-		_ = p.c.send(message{Op: opSocket, Error: err.Error()})
+		no := unix.EIO
+		errors.As(err, &no)
+		_ = p.c.send(message{Op: opSocket, Errno: int(no)})
 		return
 	}
-	f := os.NewFile(uintptr(fd), "socket")
 	defer f.Close()
 	_ = p.c.send(message{Op: opSocket, files: []*os.File{f}})
+}
+
+func newSocket(family int, path string) (*os.File, error) {
+	// A connection that cannot be had at once must not hold up everything else.
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "socket")
+	if family != unix.AF_UNIX {
+		return f, nil
+	}
+	if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err == nil {
+		err = servedInside(fd)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// servedInside refuses a socket of the host in a granted tree, to which a link of
+// the agent may lead: who listens there has no number in this PID namespace.
+func servedInside(fd int) error {
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err == nil && peer.Pid <= 0 {
+		return unix.EACCES
+	}
+	return err
 }
 
 // reap waits for every child, its own and adopted ones, until the agent ends.

@@ -5,82 +5,138 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Forward is one published port: connections to Listen on the host reach Port
-// on the sandbox's loopback.
+// Forward is one entry of network.publish: what connects to Listener reaches To.
 type Forward struct {
-	Listen string // ADDR:PORT on the host
-	Port   int    // inside
+	// Name is for whoever is told.
+	Name string
+	// Listener accepts on the host. Run closes it.
+	Listener net.Listener
+	// To is the port inside, or the absolute path of a Unix socket inside.
+	To string
+	// From are the addresses that may connect. None: any.
+	From []netip.Prefix
+	// Most is how many connections may be open. 0: none.
+	Most int
+	// Carry takes over a connection and returns when it is over; dial connects to
+	// To. Nil: the bytes are carried as they are.
+	Carry func(outer net.Conn, dial func() (net.Conn, error))
+	// Denied is told whose connection was refused, and why. It may be nil.
+	Denied func(from net.Addr, reason string)
 }
 
-// maxForwarded bounds the connections of one forward.
-const maxForwarded = 512
+// innerDial bounds connecting to a port inside.
+const innerDial = 5 * time.Second
 
 // publisher serves the forwards of one run. PID 1 makes the inner sockets, so
 // nothing of the host's network enters the sandbox and no namespace is joined.
 type publisher struct {
-	control *Channel
-	mu      sync.Mutex // one request for a socket at a time
-	sockets chan message
-	ls      []net.Listener
+	control  *Channel
+	forwards []Forward
+	mu       sync.Mutex // one request for a socket at a time
+	sockets  chan message
 }
 
-// listenAll opens every host port before the agent starts: a port that is taken
-// stops the launch.
-func (r *run) listenAll() error {
-	r.pub = &publisher{control: r.control, sockets: make(chan message, 1)}
-	for _, f := range r.Forwards {
-		l, err := net.Listen("tcp", f.Listen)
-		if err != nil {
-			r.pub.close()
-			return fmt.Errorf("publish port %d: %w", f.Port, err)
-		}
-		r.pub.ls = append(r.pub.ls, l)
-	}
-	return nil
+func newPublisher(control *Channel, forwards []Forward) *publisher {
+	return &publisher{control: control, forwards: forwards, sockets: make(chan message, 1)}
 }
 
-func (r *run) serveForwards() {
-	for i, l := range r.pub.ls {
-		go r.pub.serve(l, r.Forwards[i].Port)
+func (p *publisher) serveAll() {
+	for _, f := range p.forwards {
+		go p.serve(f)
 	}
 }
 
 func (p *publisher) close() {
-	for _, l := range p.ls {
-		l.Close()
+	for _, f := range p.forwards {
+		f.Listener.Close()
 	}
 }
 
-func (p *publisher) serve(l net.Listener, port int) {
-	slots := make(chan struct{}, maxForwarded)
+// serve accepts until the listener is closed. Whoever may not connect is refused
+// at once and keeps nothing open.
+func (p *publisher) serve(f Forward) {
+	slots := make(chan struct{}, f.Most)
 	for {
-		slots <- struct{}{}
-		c, err := l.Accept()
-		if err != nil {
-			return // closed with the run
+		c, err := f.Listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
 		}
-		go func() {
-			defer func() { <-slots }()
-			p.carry(c, port)
-		}()
+		if err != nil { // descriptors are short; they come back as connections end
+			time.Sleep(50 * time.Millisecond)
+			continue
+		}
+		if !f.mayConnect(c.RemoteAddr()) {
+			f.refuse(c, "the address is not in \"from\"")
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+			go func() {
+				defer func() { <-slots }()
+				p.carry(f, c)
+			}()
+		default:
+			f.refuse(c, "\"max_connections\" are open")
+		}
 	}
 }
 
-func (p *publisher) carry(outer net.Conn, port int) {
-	defer outer.Close()
-	inner, err := p.dial(port)
-	if err != nil {
-		if t, ok := outer.(*net.TCPConn); ok {
-			_ = t.SetLinger(0)
+func (f Forward) mayConnect(from net.Addr) bool {
+	if len(f.From) == 0 {
+		return true
+	}
+	tcp, ok := from.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	for _, p := range f.From {
+		if p.Contains(addr) {
+			return true
 		}
+	}
+	return false
+}
+
+func (f Forward) refuse(c net.Conn, reason string) {
+	from := c.RemoteAddr()
+	resetConn(c)
+	if f.Denied != nil {
+		f.Denied(from, reason)
+	}
+}
+
+// resetConn ends a connection so that the client learns at once that nothing comes.
+func resetConn(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
+	c.Close()
+}
+
+func (p *publisher) carry(f Forward, outer net.Conn) {
+	dial := func() (net.Conn, error) { return p.dial(f.To) }
+	if f.Carry != nil {
+		f.Carry(outer, dial)
 		return
 	}
+	inner, err := dial()
+	if err != nil {
+		resetConn(outer)
+		return
+	}
+	defer outer.Close()
 	defer inner.Close()
 	var wg sync.WaitGroup
 	wg.Go(func() { halfCopy(inner, outer) })
@@ -91,17 +147,24 @@ func (p *publisher) carry(outer net.Conn, port int) {
 // halfCopy keeps half-close: the end of one direction leaves the other open.
 func halfCopy(dst, src net.Conn) {
 	_, _ = io.Copy(dst, src)
-	if t, ok := dst.(*net.TCPConn); ok {
-		_ = t.CloseWrite()
+	if h, ok := dst.(interface{ CloseWrite() error }); ok {
+		_ = h.CloseWrite()
 	}
-	if t, ok := src.(*net.TCPConn); ok {
-		_ = t.CloseRead()
+	if h, ok := src.(interface{ CloseRead() error }); ok {
+		_ = h.CloseRead()
 	}
 }
 
-// dial connects a socket that PID 1 made to the port on the inner loopback,
-// IPv4 first.
-func (p *publisher) dial(port int) (net.Conn, error) {
+// dial connects to a port on the inner loopback, IPv4 first, or to a Unix socket
+// inside. Nothing is kept: a service that was started again is found again.
+func (p *publisher) dial(to string) (net.Conn, error) {
+	if strings.HasPrefix(to, "/") {
+		return p.dialUnix(to)
+	}
+	port, err := strconv.Atoi(to)
+	if err != nil {
+		return nil, fmt.Errorf("BUG: %q is not a port", to)
+	}
 	c, err := p.dialFamily(unix.AF_INET, net.IPv4(127, 0, 0, 1), port)
 	if errors.Is(err, unix.ECONNREFUSED) {
 		return p.dialFamily(unix.AF_INET6, net.IPv6loopback, port)
@@ -110,14 +173,56 @@ func (p *publisher) dial(port int) (net.Conn, error) {
 }
 
 func (p *publisher) dialFamily(family int, ip net.IP, port int) (net.Conn, error) {
-	f, err := p.socket(family)
+	f, err := p.socket(message{Op: opSocket, Family: family})
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := unix.Connect(int(f.Fd()), sockaddr(family, ip, port)); err != nil {
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	if err := connect(c, sockaddr(family, ip, port)); err != nil {
+		c.Close()
 		return nil, fmt.Errorf("connect to port %d inside: %w", port, err)
 	}
+	return c, nil
+}
+
+// connect connects a socket without holding a thread while it waits: the other
+// end is the agent's.
+func connect(c net.Conn, to unix.Sockaddr) error {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := c.SetWriteDeadline(time.Now().Add(innerDial)); err != nil {
+		return err
+	}
+	var result error
+	begun := false
+	err = raw.Write(func(fd uintptr) bool {
+		if begun {
+			var no int
+			if no, result = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR); no != 0 {
+				result = unix.Errno(no)
+			}
+			return true
+		}
+		begun = true
+		result = unix.Connect(int(fd), to)
+		return result != unix.EINPROGRESS
+	})
+	return errors.Join(err, result, c.SetWriteDeadline(time.Time{}))
+}
+
+// dialUnix has PID 1 connect: a path inside means something else outside.
+func (p *publisher) dialUnix(path string) (net.Conn, error) {
+	f, err := p.socket(message{Op: opSocket, Family: unix.AF_UNIX, Path: path})
+	if err != nil {
+		return nil, fmt.Errorf("connect to %q inside: %w", path, err)
+	}
+	defer f.Close()
 	return net.FileConn(f)
 }
 
@@ -130,14 +235,18 @@ func (p *publisher) deliver(m message) {
 	}
 }
 
-func (p *publisher) socket(family int) (*os.File, error) {
+func (p *publisher) socket(m message) (*os.File, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.control.send(message{Op: opSocket, Family: family}); err != nil {
+	if err := p.control.send(m); err != nil {
 		return nil, err
 	}
 	m, ok := <-p.sockets
-	if !ok || len(m.files) != 1 {
+	switch {
+	case ok && m.Errno != 0:
+		return nil, unix.Errno(m.Errno)
+	case !ok || len(m.files) != 1:
+		closeAll(m.files)
 		return nil, errors.New("the sandbox's init gave no socket")
 	}
 	return m.files[0], nil

@@ -32,7 +32,7 @@ type Options struct {
 	// ProxyUser and ProxyToken are what clients show the proxy in the weaker
 	// tier, where it cannot tell them by their network namespace.
 	ProxyUser, ProxyToken string
-	// Forwards are the published ports.
+	// Forwards are the published ports. They are served once the agent runs.
 	Forwards []Forward
 	// Layers are the directories of copy-on-write layers that are kept on disk:
 	// all layers of a persistent plan, none of an ephemeral one.
@@ -149,9 +149,7 @@ func (r *run) create(canaryPort int) error {
 	}
 	defer theirs.Close()
 	r.control = ours
-	if err := r.listenAll(); err != nil {
-		return stepErr(StepNetwork, err)
-	}
+	r.pub = newPublisher(r.control, r.Forwards)
 	var slave [3]bool
 	r.term, slave = FindTerminal(r.Stdio)
 	ignored, blocked := inheritedSignals()

@@ -89,7 +89,7 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 		if r.Started != nil {
 			r.Started(&Sandbox{r})
 		}
-		r.serveForwards()
+		r.pub.serveAll()
 		go r.watchMemory(ctx, over)
 		go r.watchDisk(ctx, over)
 	case opSocket:

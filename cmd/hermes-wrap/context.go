@@ -65,8 +65,6 @@ type prepared struct {
 	engine *netpolicy.Engine
 	plan   sandbox.Plan
 	host   sandbox.Host
-	// forwards are the published ports.
-	forwards []sandbox.Forward
 	// name is the session's, and session its directory, which may not exist yet.
 	name, session string
 }
@@ -81,11 +79,10 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 	if err != nil {
 		return prepared{}, err
 	}
-	forwards, err := published(p)
-	if err != nil {
+	if err := unfinished(p); err != nil {
 		return prepared{}, err
 	}
-	out := prepared{policy: p, engine: e, forwards: forwards}
+	out := prepared{policy: p, engine: e}
 	out.name = cmp.Or(f.name, session.DefaultName(p.Name, c.runId()))
 	if err := session.CheckName(out.name); err != nil {
 		return out, err
@@ -148,6 +145,11 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 	}
 	if s := p.Metrics.Socket.Abs; s != "" {
 		h.Secret = append(h.Secret, s)
+	}
+	for _, e := range p.Network.Publish {
+		if e.Unix() {
+			h.Secret = append(h.Secret, e.Listen)
+		}
 	}
 	if h.Run == "" {
 		h.Run = filepath.Join(sandbox.RuntimeBase(os.Getenv), "RUN")

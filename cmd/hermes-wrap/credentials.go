@@ -173,7 +173,7 @@ func foreseen(env []string, p policy.Policy) []string {
 func (l *launch) takeSecrets() (map[string]credential.Values, error) {
 	p := l.prep.policy
 	l.keeper.reader.Changeable = l.prep.plan.Changeable
-	if len(p.Credentials) == 0 {
+	if len(p.Credentials) == 0 && len(p.Network.Publish) == 0 {
 		return nil, nil
 	}
 	// A command may wait for its user. Whoever gives up then still gets an orderly
@@ -181,6 +181,9 @@ func (l *launch) takeSecrets() (map[string]credential.Values, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	values, err := l.keeper.read(ctx, p)
+	if err == nil {
+		err = l.takeTokens(ctx)
+	}
 	if ctx.Err() != nil {
 		return nil, errors.New("a signal ended the launch while secrets were read")
 	}
@@ -194,6 +197,9 @@ func (l *launch) takeSecrets() (map[string]credential.Values, error) {
 		}
 	}
 	l.prep.plan.Env = withPlaceholders(l.prep.plan.Env, p, values)
+	if err := requiredKeys(p, l.prep.plan, values); err != nil {
+		return nil, err
+	}
 	return values, l.keepHidden(p, values)
 }
 

@@ -70,6 +70,9 @@ type (
 		Stats bool `json:"stats,omitempty"`
 		// Ping tells that there is nothing to do.
 		Ping bool `json:"ping,omitempty"`
+		// Inbound names the entry of network.publish for which it comes with a
+		// connection and its line. Such an order is not answered.
+		Inbound string `json:"inbound,omitempty"`
 	}
 	// proxyEvent answers proxyDoors (Ready) and proxyOrder (Done), or asks for
 	// something. One field beside Error and Closed is set.

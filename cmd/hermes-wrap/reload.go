@@ -110,6 +110,11 @@ func (r *reloader) apply() (p policy.Policy, out reloaded, err error) {
 	if err != nil {
 		return p, out, err
 	}
+	tokens, err := r.launch.keeper.tokens(context.Background(), p)
+	if err != nil {
+		return p, out, err
+	}
+	r.launch.tokens = tokens // one reload at a time
 	if out.Closed, err = r.hand(p, values); err != nil {
 		return p, out, err
 	}
@@ -124,7 +129,7 @@ func (r *reloader) hand(p policy.Policy, values map[string]credential.Values) (c
 	if err := r.launch.keepHidden(p, values); err != nil {
 		return 0, err
 	}
-	secrets, err := readSecrets(p, values)
+	secrets, err := readSecrets(p, values, r.launch.tokens)
 	if err != nil {
 		return 0, err
 	}
@@ -196,6 +201,12 @@ func secretFiles(p policy.Policy) (out []policy.Path) {
 	}
 	for _, c := range p.Network.Upstream.Certificates {
 		out = append(out, c.Key)
+	}
+	for _, e := range p.Network.Publish {
+		out = append(out, e.TLS.Cert, e.TLS.Key)
+		if e.Bearer != nil {
+			out = append(out, sourceFile(*e.Bearer, e.Pos))
+		}
 	}
 	return slices.DeleteFunc(out, func(f policy.Path) bool { return f.Abs == "" })
 }

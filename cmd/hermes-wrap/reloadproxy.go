@@ -22,12 +22,14 @@ type proxySecrets struct {
 	Files map[string][]byte `json:"files,omitempty"`
 	// Credentials are the secrets that requests get, and what stands for them.
 	Credentials map[string]credential.Values `json:"credentials,omitempty"`
+	// Inbound is what serves published ports, by the name of their entry.
+	Inbound map[string]inboundSecret `json:"inbound,omitempty"`
 	// House names the house's proxy.
 	House houseSettings `json:"house,omitzero"`
 }
 
-// readSecrets reads them for a policy, whose credentials were read already.
-func readSecrets(p policy.Policy, values map[string]credential.Values) (proxySecrets, error) {
+// readSecrets reads them for a policy, whose credentials and tokens were read already.
+func readSecrets(p policy.Policy, values map[string]credential.Values, tokens map[string]string) (proxySecrets, error) {
 	s := proxySecrets{Files: map[string][]byte{}, Credentials: values}
 	for _, f := range p.Network.CA {
 		b, err := os.ReadFile(f.Abs)
@@ -40,7 +42,9 @@ func readSecrets(p policy.Policy, values map[string]credential.Values) (proxySec
 		return s, err
 	}
 	s.House = readHouse(p.Network.Upstream, os.Getenv)
-	return s, nil
+	var err error
+	s.Inbound, err = readInbound(p, tokens)
+	return s, err
 }
 
 // proxyRules turns a policy and its secrets into what the proxy judges by. It
@@ -53,6 +57,9 @@ func proxyRules(p policy.Policy, s proxySecrets) (r proxy.Rules, err error) {
 		return r, err
 	}
 	if r.Credentials, err = credential.New(p.Credentials, s.Credentials); err != nil {
+		return r, err
+	}
+	if r.Inbound, err = inboundOf(p.Network.Publish, s.Inbound); err != nil {
 		return r, err
 	}
 	r.Upstream, err = upstreamOf(p.Network.Upstream, s)
@@ -132,6 +139,10 @@ func obeyLauncher(c *sandbox.Channel, s *proxy.Server) {
 		files, err := c.Receive(&o)
 		if err != nil {
 			return
+		}
+		if o.Inbound != "" {
+			takeInbound(s, o.Inbound, files)
+			continue
 		}
 		e := proxyEvent{Done: o.Seq}
 		switch {

@@ -53,6 +53,7 @@ type launch struct {
 	writerKey func(writer string) audit.ChainKey
 	prep      prepared
 	keeper    *keeper
+	tokens    map[string]string // of what is published, by the name of its entry
 	began     time.Time
 	dieOf     unix.Signal // the terminal's signal that ended the command
 
@@ -164,7 +165,12 @@ func (l *launch) enter() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	px := startProxy(p, func() (proxySecrets, error) { return readSecrets(p, values) }, proxyNeeds{
+	pub, err := l.openPublished()
+	if err != nil {
+		return 0, err
+	}
+	defer pub.close()
+	px := startProxy(p, func() (proxySecrets, error) { return readSecrets(p, values, l.tokens) }, proxyNeeds{
 		setup: proxySetup{
 			Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
 			Token: token,
@@ -183,7 +189,7 @@ func (l *launch) enter() (int, error) {
 		px.metrics = metrics.f
 	}
 	l.announce()
-	if err := l.record(); err != nil {
+	if err := errors.Join(l.record(), l.recordPublished()); err != nil {
 		return 0, err
 	}
 	reloads, err := newReloader(l, px, values)
@@ -211,7 +217,7 @@ func (l *launch) enter() (int, error) {
 		Hangup:   reloads.hangup,
 		Layered:  l.layered,
 		Progress: l.voice.note,
-		Forwards: l.prep.forwards, Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
+		Forwards: pub.toProxy(p.Network.Publish, px), Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
 	defer closeLayers(res.Layers)
 	if err != nil {
@@ -256,6 +262,7 @@ func relayStops(stop chan<- error, proxy <-chan error, limit time.Duration) {
 
 // announce says what is weaker than asked for: it is the first thing on stderr.
 func (l *launch) announce() {
+	l.announceExposed()
 	if s := l.prep.plan.Summary(); s != "" {
 		l.voice.warn(s)
 	}
@@ -267,6 +274,7 @@ func (l *launch) announce() {
 	if l.flags.quiet {
 		return
 	}
+	l.warnLooseKeys()
 	for _, w := range l.prep.policy.Warnings {
 		l.voice.warn(w.Error())
 	}

@@ -16,9 +16,6 @@ func unfinished(p policy.Policy) error {
 	refuse("supervise", p.Supervise.Active())
 	refuse("state", p.State == "persistent" && (p.Workspace.Access == policy.AccessCow || len(p.Filesystem.Cow) > 0))
 	refuse("enable", len(p.Enable) > 0)
-	for _, e := range p.Network.Publish {
-		refuse("network.publish", e.Expose || e.RequireKey != "" || e.Bearer != nil || e.TLS.Cert.Abs != "" || len(e.From) > 0 || e.MaxConnections > 0 || e.Listen[0] == '/' || e.To[0] == '/')
-	}
 	if len(ps) > 0 {
 		return ps
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,9 @@ type front struct {
 	tls  bool
 	h2   bool
 
+	// inbound is set for a client outside.
+	inbound *inbound
+
 	resets atomic.Int64 // see maxResets
 	cut    func()       // ends the connection; set when it speaks HTTP/2
 
@@ -29,6 +33,14 @@ type front struct {
 	refusal *refusal
 	// by are the rules that made it; nil when no rules can change it.
 	by *Rules
+}
+
+// malformed is the refusal of a head that cannot be read.
+func (f *front) malformed(e *headError) *refusal {
+	if f.inbound != nil { // the advice is for an agent
+		return guestRefusal(e.status, errRequest, strings.TrimSuffix(e.reason, ": "+hintCaptured))
+	}
+	return malformed(e.status, e.reason)
 }
 
 func (f *front) protocol() string {

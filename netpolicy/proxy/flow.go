@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"io"
 	"net/http"
 	"time"
 
@@ -26,6 +27,10 @@ type flow struct {
 	messages []func([]byte) *refusal
 	// socket is set when the request asks for a WebSocket.
 	socket *socket
+	// upgrades is set when a client outside asks for one, and upgraded once it has
+	// the service's end of it.
+	upgrades bool
+	upgraded io.ReadWriteCloser
 	// msg is what is known of the messages in the body.
 	msg messages
 	// model is set when the request is a call of a model.

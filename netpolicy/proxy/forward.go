@@ -38,6 +38,9 @@ type request struct {
 // judge decides a request and writes it anew. Exactly one result is non-nil.
 // The decision is on record when it returns.
 func (s *Server) judge(ctx context.Context, f *front, r *request) (*flow, *refusal) {
+	if f.inbound != nil {
+		return s.judgeInbound(ctx, f, r)
+	}
 	rules := s.rules()
 	if refused := s.standing(f, rules); refused != nil {
 		return nil, refused
@@ -205,12 +208,10 @@ func (fl *flow) exchange() (*http.Response, *refusal) {
 // roundTrip sends a request and checks the answer's head.
 func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	s, f := fl.s, fl.f
-	transport := fl.rules.out.transport(f.h2, s.streams.Load())
-	release, err := s.slots.take(fl.out.Context(), fl.out.URL.Hostname(), fl.rules.Upstream.perHost(), s.limits.Dial)
+	transport, err := fl.way()
 	if err != nil {
 		return nil, s.failed(fl, err)
 	}
-	fl.ends = append(fl.ends, release)
 	if fl.out.Body != http.NoBody {
 		fl.out.Body = &guardedBody{fl.out.Body, s}
 	}
@@ -226,6 +227,8 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	reason := ""
 	if resp.StatusCode == http.StatusSwitchingProtocols && fl.socket != nil {
 		reason = fl.socket.accept(resp)
+	} else if resp.StatusCode == http.StatusSwitchingProtocols && fl.upgrades {
+		reason = fl.acceptUpgrade(resp)
 	} else if resp.StatusCode < 200 || resp.StatusCode > 599 {
 		reason = "the server answered with status " + strconv.Itoa(resp.StatusCode) + ", which nobody asked for"
 	} else if bad := badFields(resp.Header); bad != "" {
@@ -248,6 +251,21 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	return resp, nil
 }
 
+// way gives the connections that a request goes out on, once there is room.
+func (fl *flow) way() (*http.Transport, error) {
+	s, f := fl.s, fl.f
+	if f.inbound != nil {
+		return f.inbound.inner, nil
+	}
+	transport := fl.rules.out.transport(f.h2, s.streams.Load())
+	release, err := s.slots.take(fl.out.Context(), fl.out.URL.Hostname(), fl.rules.Upstream.perHost(), s.limits.Dial)
+	if err != nil {
+		return nil, err
+	}
+	fl.ends = append(fl.ends, release)
+	return transport, nil
+}
+
 // failed records what went wrong outside and gives the answer for it.
 func (s *Server) failed(fl *flow, err error) *refusal {
 	var spent *spentBudget
@@ -255,6 +273,9 @@ func (s *Server) failed(fl *flow, err error) *refusal {
 		err = over // a connection that others share was cut by it
 	}
 	refused := s.explain(fl.f.host, err)
+	if fl.f.inbound != nil {
+		refused = failedInside(refused, err)
+	}
 	e := refused.event(audit.KindRequest, fl.f) // or upstream, by what it says
 	e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())
 	s.record(e)

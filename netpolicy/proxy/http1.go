@@ -91,6 +91,11 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols { // only where it was asked for
 		unwatch()
+		if fl.upgrades {
+			idle.Stop()
+			h.carryUpgraded(fl, resp)
+			return false
+		}
 		h.webSocket(fl, resp)
 		return false
 	}
@@ -166,7 +171,7 @@ func (h *http1) badHead(err error) {
 	if !errors.As(err, &e) {
 		return // the client went away or was too slow
 	}
-	refused := malformed(e.status, e.reason)
+	refused := h.f.malformed(e)
 	if e.status == http.StatusServiceUnavailable {
 		refused = tooMany(h.f.host, "large heads")
 	}

@@ -130,7 +130,7 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request) {
 		refused := malformed(http.StatusBadRequest, err.Error())
 		var e *headError
 		if errors.As(err, &e) {
-			refused = malformed(e.status, e.reason)
+			refused = f.malformed(e)
 		}
 		s.record(refused.event(audit.KindRequest, f))
 		s.answerHTTP2(w, r, r.Body, refused)

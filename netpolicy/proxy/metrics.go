@@ -16,9 +16,10 @@ type metrics struct {
 	queries   atomic.Int64                       // DNS
 	received  atomic.Int64                       // bytes from servers
 	reloads   atomic.Int64
-	began     time.Time // of the Server
-	decision  histogram // what judging a request's head takes
-	upstream  histogram // from sending a request to the head of its answer
+	inbound   atomic.Int64 // connections of clients outside
+	began     time.Time    // of the Server
+	decision  histogram    // what judging a request's head takes
+	upstream  histogram    // from sending a request to the head of its answer
 }
 
 // countedKinds are the events that the Server makes. Any other is not counted
@@ -26,6 +27,7 @@ type metrics struct {
 var countedKinds = [...]audit.Kind{
 	audit.KindConnection, audit.KindRequest, audit.KindAddress, audit.KindName,
 	audit.KindUpstream, audit.KindFault, audit.KindSecret, audit.KindInference, audit.KindBudget,
+	audit.KindInbound,
 }
 
 // The columns of metrics.events.

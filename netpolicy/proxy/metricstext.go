@@ -133,6 +133,8 @@ func (s *Server) writeTraffic(x *exposition) {
 	x.counter("hermes_wrap_received_bytes_total", "Bytes received from servers; those of a tunnel count as it ends.", s.metrics.received.Load())
 	x.gauge("hermes_wrap_open_connections", "Connections from inside.", s.open.Load())
 	x.gauge("hermes_wrap_open_streams", "HTTP/2 requests under way.", s.streams.Load())
+	x.counter("hermes_wrap_inbound_connections_total", "Connections from outside to published ports that the proxy serves.", s.metrics.inbound.Load())
+	x.gauge("hermes_wrap_inbound_open_connections", "Those of them that are open.", s.openInbound())
 	x.gauge("hermes_wrap_open_tunnels", "Tunnels and WebSockets from inside.", int64(s.openTunnels()))
 }
 

@@ -121,11 +121,15 @@ func (r *refusal) body() []byte {
 }
 
 func (r *refusal) header() http.Header {
-	return http.Header{
+	h := http.Header{
 		"Content-Type":  {cmp.Or(r.contentType, "application/json")},
 		"Cache-Control": {"no-store"},
 		decisionHeader:  {r.decision()},
 	}
+	if r.status == http.StatusUnauthorized {
+		h["Www-Authenticate"] = []string{`Bearer realm="hermes-wrap"`}
+	}
+	return h
 }
 
 // event is the record of the refusal.
@@ -142,6 +146,9 @@ func (r *refusal) event(kind audit.Kind, f *front) audit.Event {
 	}
 	if r.Error == errUpstream {
 		e.Kind, e.Verdict = audit.KindUpstream, ""
+	}
+	if in := f.inbound; in != nil {
+		e.Kind, e.Rule, e.Pos, e.Host, e.Port, e.Addr = audit.KindInbound, in.Name, in.Pos, in.Host, in.Port, in.client
 	}
 	return e
 }

@@ -18,6 +18,8 @@ type Rules struct {
 	out *outlet // where requests that it judged go out
 	// Upstream is the way out. The zero value dials servers directly.
 	Upstream Upstream
+	// Inbound is how published ports are served, by the name of their entry.
+	Inbound map[string]Inbound
 	// Traffic bounds what the run may send. The zero value has no bound.
 	Traffic policy.TrafficBudget
 	// Credentials are what is attached to requests, and looked for in them. Nil:

@@ -92,6 +92,9 @@ type Server struct {
 	uploads atomic.Int64 // those with a long body
 	wg      sync.WaitGroup
 
+	guest   *Server // see guests
+	guestOf *Server // whose guests these are; nil: nobody's
+
 	once      sync.Once
 	limits    Limits
 	tls       *tls.Config
@@ -206,6 +209,9 @@ func (s *Server) Close() error {
 	for _, c := range live {
 		_ = c.Close()
 	}
+	if guest := s.anyGuests(); guest != nil {
+		_ = guest.Close()
+	}
 	s.h2.close()
 	s.wg.Wait()
 	s.rules().out.retire()
@@ -244,7 +250,11 @@ func (s *Server) stopping(ctx context.Context) bool {
 // record writes an event and tells whether what it is about may go on.
 func (s *Server) record(e audit.Event) bool {
 	err := s.Audit.Write(e)
-	s.metrics.count(e, err)
+	counts := &s.metrics
+	if s.guestOf != nil {
+		counts = &s.guestOf.metrics
+	}
+	counts.count(e, err)
 	if err == nil || s.Fatal == nil {
 		return true
 	}

@@ -10,34 +10,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// metricsSocket is the Unix socket of "metrics.socket". The launcher makes it,
-// since the proxy writes nothing to the file system; the proxy serves it.
-type metricsSocket struct {
+// hostSocket is a Unix socket on the host that a policy names: "metrics.socket",
+// or where "network.publish" listens. The launcher makes it.
+type hostSocket struct {
 	f    *os.File
 	path string
 	made unix.Stat_t
 }
 
-// openMetrics makes the socket with mode 0600; nil when the policy has none. A
-// socket that a killed run left there is replaced. Anything else stays.
-func openMetrics(path string) (*metricsSocket, error) {
+// openMetrics makes the socket of "metrics.socket", which the proxy serves; nil
+// when the policy has none.
+func openMetrics(path string) (*hostSocket, error) {
 	if path == "" {
 		return nil, nil
 	}
+	return openHostSocket("metrics.socket", path)
+}
+
+// openHostSocket makes a socket with mode 0600. One that a killed run left there
+// is replaced. Anything else stays.
+func openHostSocket(key, path string) (*hostSocket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the directory of metrics.socket: %w", err)
+		return nil, fmt.Errorf("make the directory of %s: %w", key, err)
 	}
 	if err := removeStale(path); err != nil {
-		return nil, fmt.Errorf("metrics.socket: %w", err)
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	f, err := listenPrivate(filepath.Dir(path), filepath.Base(path), unix.SOCK_STREAM)
 	if err != nil {
-		return nil, fmt.Errorf("metrics.socket: %w", err)
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	m := &metricsSocket{f: f, path: path}
+	m := &hostSocket{f: f, path: path}
 	if err := unix.Lstat(path, &m.made); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("metrics.socket: %w", &os.PathError{Op: "lstat", Path: path, Err: err})
+		return nil, fmt.Errorf("%s: %w", key, &os.PathError{Op: "lstat", Path: path, Err: err})
 	}
 	return m, nil
 }
@@ -68,7 +74,7 @@ func removeStale(path string) error {
 }
 
 // close removes the socket, unless somebody put another there.
-func (m *metricsSocket) close() {
+func (m *hostSocket) close() {
 	if m == nil {
 		return
 	}
