@@ -27,6 +27,7 @@ func (l *launch) openPublished() (*published, error) {
 		listener, err := out.listen(e)
 		if err != nil {
 			out.close()
+			out.close()
 			return nil, &sandbox.StepError{Step: sandbox.StepNetwork, Err: fmt.Errorf("publish %q: %w", e.Label(), err)}
 		}
 		out.forwards = append(out.forwards, sandbox.Forward{
