@@ -21,7 +21,7 @@ const module = "github.com/hermes-wrap/hermes-wrap"
 // A package that is not listed may not exist: adding one is a decision.
 var siblings = map[string][]string{
 	"cmd/hermes-wrap": {
-		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "sandbox", "secret", "session", "supervise",
+		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "sandbox", "secret", "session", "state", "supervise",
 	},
 	"policy":               {},
 	"policy/internal/gen":  {"policy"},
@@ -33,6 +33,8 @@ var siblings = map[string][]string{
 	"netpolicy/proxy":      {"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/strictjson", "policy"},
 	"secret":               {"policy"},
 	"session":              {},
+	"state":                {},
+	"state/overlaytest":    {},
 	"audit":                {},
 	"profiles":             {},
 	"supervise":            {"policy"},
@@ -42,6 +44,7 @@ var siblings = map[string][]string{
 // file is the aim; the packages named here wrap it for all others.
 var owners = map[string][]string{
 	"github.com/aws/aws-sdk-go-v2":                  {"netpolicy/credential"},
+	"github.com/aymanbagabas/go-udiff":              {"state"},
 	"github.com/bmatcuk/doublestar/v4":              {"policy", "sandbox"},
 	"github.com/go-json-experiment/json":            {"netpolicy/strictjson"},
 	"github.com/gobwas/ws":                          {"netpolicy/proxy"},
@@ -60,7 +63,7 @@ var owners = map[string][]string{
 	"github.com/vishvananda/netlink":                {"sandbox"},
 	"go.yaml.in/yaml/v4":                            {"policy"},
 	"golang.org/x/net":                              {"netpolicy", "netpolicy/proxy", "policy"},
-	"golang.org/x/sys":                              {"audit", "cmd/hermes-wrap", "netpolicy/proxy", "sandbox", "session"},
+	"golang.org/x/sys":                              {"audit", "cmd/hermes-wrap", "netpolicy/proxy", "sandbox", "session", "state", "state/overlaytest"},
 	"kernel.org/pub/linux/libs/security/libcap/psx": {"sandbox"},
 }
 

@@ -84,6 +84,7 @@ func (c *commandLine) root() *cobra.Command {
 	f.BoolVarP(&c.flags.quiet, "quiet", "q", false, "print no warnings (degradations are printed all the same)")
 	root.AddCommand(c.check(), c.explain(), c.why(), c.test(), c.reload(), c.doctor(), c.audit(), c.schema(), c.version())
 	root.AddCommand(c.sessionCommands()...)
+	root.AddCommand(c.stateCommands()...)
 	root.CompletionOptions.HiddenDefaultCmd = false
 	return root
 }
