@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
@@ -168,6 +169,18 @@ func (p Plan) CowTrees() (out []Entry) {
 	return out
 }
 
+// PassThrough gives the trees inside a copy-on-write tree whose writes reach
+// the host.
+func (p Plan) PassThrough(tree string) map[string]bool {
+	out := map[string]bool{}
+	for _, e := range p.View {
+		if e.Kind == KindBind && e.Write && within(e.Target, tree) {
+			out[e.Target] = true
+		}
+	}
+	return out
+}
+
 // layerOf gives the layer that takes what is written in an entry, "" when the
 // host's tree takes it.
 func (p Plan) layerOf(e Entry) string {
@@ -188,21 +201,41 @@ func (p Plan) layerOf(e Entry) string {
 
 // words says where writes go and what bounds them, for explain.
 func (c Cow) words() string {
-	bounds := func(how string) string {
-		s := ""
-		if c.Size > 0 {
-			s += fmt.Sprintf(", %d MiB", c.Size>>20)
-		}
-		if c.Inodes > 0 {
-			s += fmt.Sprintf(", %d files", c.Inodes)
-		}
-		if s == "" {
-			return ", no bound"
-		}
-		return s + how
+	var bounds []string
+	if c.Size > 0 {
+		bounds = append(bounds, fmt.Sprintf("at most %d MiB", c.Size>>20))
 	}
+	if c.Inodes > 0 {
+		bounds = append(bounds, fmt.Sprintf("at most %d files", c.Inodes))
+	}
+	where := "a layer in memory that is gone with the run"
 	if c.Persistent {
-		return "a layer in the session's directory" + bounds(" (watched)")
+		where = "a layer in the session's directory"
+		bounds = append(bounds, "watched")
+		if len(bounds) == 1 {
+			bounds = []string{"no bound"}
+		}
 	}
-	return "a layer in memory, gone with the run" + bounds("")
+	return where + " (" + strings.Join(bounds, ", ") + ")"
+}
+
+// How often layers on disk are measured. A plain user has no quota of his own,
+// so what fits between two looks can pass the limit.
+const (
+	diskSlowest = time.Second
+	diskFastest = 50 * time.Millisecond
+	diskRate    = 1 << 30 // bytes a second that a tree is assumed to write
+	fileRate    = 50_000  // files a second
+	diskShare   = 5       // at most one part in diskShare of a processor
+)
+
+// layerMechanism says what holds the limits of copy-on-write layers.
+func layerMechanism(p policy.Policy) string {
+	switch {
+	case p.Workspace.Access != policy.AccessCow && len(p.Filesystem.Cow) == 0:
+		return "no tree is copy-on-write"
+	case p.State == "persistent":
+		return fmt.Sprintf("watcher (measures the layers every %v to %v, kills the tree)", diskFastest, diskSlowest)
+	}
+	return "tmpfs size and inodes"
 }

@@ -149,19 +149,25 @@ func (w *walker) removed(init int) {
 	}
 }
 
+// measureOrder is what measureClosed asks for, of the descriptors from 3 on.
+type measureOrder struct {
+	Cow  Cow `json:"cow"`
+	Tops int `json:"tops"`
+}
+
 const measureArg0 = "hermes-wrap-measure"
 
 // measureClosed measures from a user namespace of its own, where our modes do
 // not bind us.
 func measureClosed(ctx context.Context, tops []*os.File, c Cow) (usage, error) {
-	limits, err := json.Marshal(c)
+	order, err := json.Marshal(measureOrder{c, len(tops)})
 	if err != nil {
 		return usage{}, err
 	}
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args, cmd.Env, cmd.Dir = []string{measureArg0}, []string{"GOMAXPROCS=1"}, "/"
-	cmd.ExtraFiles, cmd.Stdin, cmd.Stdout = tops, bytes.NewReader(limits), &out
+	cmd.ExtraFiles, cmd.Stdin, cmd.Stdout = tops, bytes.NewReader(order), &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER, Pdeathsig: unix.SIGKILL,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
@@ -180,14 +186,15 @@ func runMeasure() {
 	if len(os.Args) != 1 || os.Args[0] != measureArg0 {
 		return
 	}
-	w := walker{seen: map[inode]bool{}}
-	err := json.NewDecoder(os.Stdin).Decode(&w.cow)
-	for fd := 3; err == nil; fd++ {
-		top := os.NewFile(uintptr(fd), "layer")
-		if _, gone := top.Stat(); gone != nil {
-			break
-		}
-		err = w.all([]*os.File{top})
+	var order measureOrder
+	var tops []*os.File
+	err := json.NewDecoder(os.Stdin).Decode(&order)
+	for i := range order.Tops {
+		tops = append(tops, os.NewFile(uintptr(3+i), "layer"))
+	}
+	w := walker{cow: order.Cow, seen: map[inode]bool{}}
+	if err == nil {
+		err = w.all(tops)
 	}
 	if err == nil {
 		err = json.NewEncoder(os.Stdout).Encode(w.usage)

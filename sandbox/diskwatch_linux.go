@@ -36,16 +36,6 @@ const (
 	filesKey = "limits.disk_files"
 )
 
-// How often layers on disk are measured. A plain user has no quota of his own,
-// so what fits between two looks can pass the limit.
-const (
-	diskSlowest = time.Second
-	diskFastest = 50 * time.Millisecond
-	diskRate    = 1 << 30 // bytes a second that a tree is assumed to write
-	fileRate    = 50_000  // files a second
-	diskShare   = 5       // at most one part in diskShare of a processor
-)
-
 // watchDisk measures the layers on disk until the run ends or is over a limit.
 func (r *run) watchDisk(ctx context.Context, over chan<- error) {
 	cow, tops := r.Plan.Cow, r.layers.onDisk()

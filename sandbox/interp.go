@@ -3,7 +3,6 @@ package sandbox
 import (
 	"bufio"
 	"bytes"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -219,29 +218,12 @@ func shimTargets(head []byte) (out []string) {
 // elfNeeds gives the loader and the directories of libraries that lie outside
 // the system's own places (RPATH and RUNPATH).
 func elfNeeds(path string) (loader string, dirs []string) {
-	f, err := elf.Open(path)
-	if err != nil {
-		return "", nil
-	}
-	defer f.Close()
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			if b, err := io.ReadAll(io.LimitReader(p.Open(), 4096)); err == nil {
-				loader = string(bytes.TrimRight(b, "\x00"))
-			}
-		}
-	}
+	loader, lists := readELF(path)
 	origin := strings.NewReplacer("${ORIGIN}", filepath.Dir(path), "$ORIGIN", filepath.Dir(path))
-	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
-		lists, err := f.DynString(tag)
-		if err != nil {
-			continue
-		}
-		for _, list := range lists {
-			for _, dir := range filepath.SplitList(list) {
-				if dir = origin.Replace(dir); filepath.IsAbs(dir) {
-					dirs = append(dirs, filepath.Clean(dir))
-				}
+	for _, list := range lists {
+		for _, dir := range filepath.SplitList(list) {
+			if dir = origin.Replace(dir); filepath.IsAbs(dir) {
+				dirs = append(dirs, filepath.Clean(dir))
 			}
 		}
 	}

@@ -34,7 +34,6 @@ func (j layerJob) byCopy(d LayerDir, why string) error {
 	for _, e := range j.m.masks {
 		c.hidden[e.Target] = true
 	}
-	j.m.say(fmt.Sprintf("copying %q, because no overlay can be had here", j.e.Target))
 	if err := c.root(j.lower, to); err != nil {
 		return fmt.Errorf("copy %q into its layer: %w", j.e.Source, err)
 	}

@@ -96,7 +96,7 @@ func (r *run) aboutLayers(m message) bool {
 
 func (r *run) layerDirs() ([]LayerDir, error) {
 	if r.LayerDirs == nil {
-		return nil, errors.New("the layers cannot be kept in memory here, and there is no directory for them")
+		return nil, errors.New("BUG: the layers cannot be kept in memory here, and there is no directory for them")
 	}
 	return r.LayerDirs()
 }

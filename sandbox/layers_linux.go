@@ -42,6 +42,9 @@ func OpenLayerDir(id, path string, m Method) (LayerDir, error) {
 	return LayerDir{Id: id, Path: r.real, Method: m, Dev: r.dev, Ino: r.ino}, err
 }
 
+// Remove removes the layer's directory and everything that the agent left in it.
+func (d LayerDir) Remove() error { return removeTree(d.Path) }
+
 // layerNews is what the stage says of one layer that it made.
 type layerNews struct {
 	Id     string `json:"id"`
@@ -120,6 +123,7 @@ func (b *rootBuilder) layered(e Entry) error {
 	}
 	defer unix.Close(dst)
 	job := layerJob{b: b, m: b.layers, e: e, lower: lower, dst: dst}
+	job.refused = job.foreign()
 	why := ""
 	if !job.m.cow.Persistent {
 		err := job.inMemory()
@@ -164,6 +168,22 @@ type layerJob struct {
 	m          *layerMaker
 	e          Entry
 	lower, dst int
+	// refused says why no overlay is to be tried; nil: it is.
+	refused error
+}
+
+// foreign tells why an overlay would be of no use over a tree that belongs to
+// somebody else: the namespace has one user and one group, and the kernel
+// copies no file of another up into a layer (EOVERFLOW).
+func (j layerJob) foreign() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(j.lower, &st); err != nil {
+		return err
+	}
+	if int(st.Uid) == os.Geteuid() && int(st.Gid) == os.Getegid() {
+		return nil
+	}
+	return noOverlay{"the tree belongs to another user or group, whose files an overlay here cannot change", unix.EOVERFLOW}
 }
 
 // memoryPlace is where the layers' tmpfs is mounted while they are made.
@@ -172,6 +192,9 @@ const memoryPlace = "/run/hermes-wrap/layers"
 // inMemory keeps the layer on a tmpfs that all layers of the run share, so that
 // the kernel itself bounds them together.
 func (j layerJob) inMemory() error {
+	if j.refused != nil {
+		return j.refused
+	}
 	if err := j.m.openMemory(j.b); err != nil {
 		return err
 	}
@@ -225,6 +248,9 @@ func (m *layerMaker) closeMemory(b *rootBuilder) error {
 
 // onDisk keeps the layer in the session's directory.
 func (j layerJob) onDisk(d LayerDir, why string) error {
+	if j.refused != nil {
+		return j.refused
+	}
 	dir, err := d.open()
 	if err != nil {
 		return err

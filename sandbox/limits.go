@@ -228,6 +228,8 @@ func (lp *LimitPlan) planElsewhere(p policy.Policy) {
 	for _, l := range []Limit{
 		{Name: "time", Value: int64(p.Limits.Time), Mechanism: "timer of the launcher (exit 124)"},
 		{Name: "connections", Value: int64(p.Limits.Connections), Mechanism: "proxy"},
+		{Name: "disk", Value: int64(p.Limits.Disk), Mechanism: layerMechanism(p)},
+		{Name: "disk_files", Value: int64(p.Limits.DiskFiles), Mechanism: layerMechanism(p)},
 		{Name: "home_size", Value: int64(home), Mechanism: "tmpfs size"},
 		{Name: "tmp_size", Value: int64(p.Filesystem.TmpSize), Mechanism: "tmpfs size"},
 		{Name: "shm_size", Value: int64(p.Filesystem.ShmSize), Mechanism: "tmpfs size"},

@@ -33,8 +33,8 @@ func Remove(stateHome, name string, withState bool) error {
 	if _, err := os.Lstat(filepath.Join(path, StateName)); !withState && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove session %q: %w", name, errors.Join(ErrState, err))
 	}
-	if withState {
-		if err := removable(filepath.Join(path, StateName)); err != nil {
+	for _, dir := range []string{StateName, ScratchName} {
+		if err := removable(filepath.Join(path, dir)); err != nil {
 			return fmt.Errorf("remove session %q: %w", name, err)
 		}
 	}

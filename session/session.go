@@ -30,6 +30,8 @@ func Dir(stateHome, name string) string { return filepath.Join(Root(stateHome), 
 const (
 	LogName   = "log"
 	StateName = "state"
+	// ScratchName is what the run keeps of its files until it ends.
+	ScratchName = "ephemeral"
 
 	recordName = "session.json"
 )
@@ -88,6 +90,10 @@ func Take(stateHome, name string) (*Session, error) {
 		lock, err := takeDir(path)
 		switch {
 		case err == nil:
+			if err := waitHolder(path, name); err != nil {
+				lock.Close()
+				return nil, err
+			}
 			return &Session{Name: name, Path: path, lock: lock}, nil
 		case errors.Is(err, unix.EWOULDBLOCK) && try == lookTries:
 			return nil, &BusyError{name}
@@ -139,4 +145,7 @@ func sameFile(f *os.File, path string) error {
 }
 
 // Close lets the name go. What lies in the directory stays.
-func (s *Session) Close() error { return s.lock.Close() }
+func (s *Session) Close() error {
+	s.release()
+	return s.lock.Close()
+}

@@ -25,25 +25,25 @@ func (c *controller) attach(p *peer, q *attachRequest) {
 	if q == nil {
 		q = &attachRequest{}
 	}
-	ours, theirs, err := c.enter(q)
+	v, ours, theirs, err := c.enter(q)
 	if err != nil {
 		a.failed(err)
 		_ = p.send(a)
 		return
 	}
-	defer c.screen.leave(!q.ReadOnly)
+	defer c.screen.leave(v)
 	defer ours.Close()
 	err = p.send(a, theirs)
 	theirs.Close()
 	if err != nil {
 		return
 	}
-	go c.follow(p, ours, q.ReadOnly)
+	go c.follow(p, v, ours, q.ReadOnly)
 	if !q.ReadOnly {
 		c.screen.resize(q.Rows, q.Cols, true)
 		go func() { _, _ = io.Copy(c.screen.master, ours) }()
 	}
-	if c.screen.serve(ours) != nil {
+	if c.screen.serve(v, ours) != nil || c.screen.hasLeft(v) {
 		return
 	}
 	_ = ours.Close()
@@ -52,13 +52,13 @@ func (c *controller) attach(p *peer, q *attachRequest) {
 }
 
 // enter lets a peer in and makes the socket for it.
-func (c *controller) enter(q *attachRequest) (ours net.Conn, theirs *os.File, err error) {
+func (c *controller) enter(q *attachRequest) (v *viewer, ours net.Conn, theirs *os.File, err error) {
 	if c.screen == nil {
-		return nil, nil, errors.New("the run has no terminal of its own")
+		return nil, nil, nil, errors.New("the run has no terminal of its own")
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("attach: %w", err)
+		return nil, nil, nil, fmt.Errorf("attach: %w", err)
 	}
 	mine := os.NewFile(uintptr(fds[0]), "attached")
 	theirs = os.NewFile(uintptr(fds[1]), "attached")
@@ -68,24 +68,25 @@ func (c *controller) enter(q *attachRequest) (ours net.Conn, theirs *os.File, er
 		err = c.record("attach", "")
 	}
 	if err == nil {
-		err = c.screen.enter(!q.ReadOnly)
+		v, err = c.screen.enter(!q.ReadOnly)
 	}
 	if err != nil {
 		theirs.Close()
 		if ours != nil {
 			ours.Close()
 		}
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return ours, theirs, nil
+	return v, ours, theirs, nil
 }
 
 // follow takes what a peer says of its terminal's size until it is gone.
-func (c *controller) follow(p *peer, ours net.Conn, readOnly bool) {
+func (c *controller) follow(p *peer, v *viewer, ours net.Conn, readOnly bool) {
 	for {
 		var o controlOrder
 		files, err := p.receive(&o, 0)
 		if err != nil {
+			c.screen.leave(v)
 			_ = ours.Close()
 			return
 		}

@@ -104,7 +104,7 @@ func (b *background) Write(text []byte) (int, error) {
 	case b.report != nil:
 		return len(text), json.NewEncoder(b.report).Encode(report{Say: string(text)})
 	case b.log != nil:
-		b.log.Say(launcherName, strings.TrimRight(string(text), "\r\n"))
+		b.log.Say(launcherName, strings.TrimPrefix(strings.TrimRight(string(text), "\r\n"), launcherName+": "))
 	}
 	return len(text), nil
 }

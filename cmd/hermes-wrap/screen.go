@@ -30,8 +30,11 @@ type screen struct {
 	end     int64 // bytes so far
 	over    bool
 	looking int
-	typing  bool // somebody has the keyboard
+	typing  *viewer // who has the keyboard
 }
+
+// viewer is one who looks.
+type viewer struct{ left bool }
 
 // openScreen makes the terminal. What it shows goes to log as well.
 func openScreen(log io.Writer) (*screen, error) {
@@ -102,13 +105,16 @@ func (s *screen) show(b []byte) {
 	s.changed.Broadcast()
 }
 
-// next waits for what comes after a position; nil when there is no more. The
-// position may be before what is kept.
-func (s *screen) next(at int64) (b []byte, now int64, skipped bool) {
+// next waits for what comes after a position; nil when there is no more, or the
+// viewer left. The position may be before what is kept.
+func (s *screen) next(v *viewer, at int64) (b []byte, now int64, skipped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for at >= s.end && !s.over {
+	for at >= s.end && !s.over && !v.left {
 		s.changed.Wait()
+	}
+	if v.left {
+		return nil, at, false
 	}
 	first := s.end - int64(len(s.kept))
 	if at < first {
@@ -137,24 +143,38 @@ func (s *screen) replayFrom() int64 {
 var errKeyboard = &hintedError{errors.New("somebody else is attached"), "look on without typing: hermes-wrap attach --read-only"}
 
 // enter lets somebody look, and type.
-func (s *screen) enter(typing bool) error {
+func (s *screen) enter(typing bool) (*viewer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if typing && s.typing {
-		return errKeyboard
+	if typing && s.typing != nil {
+		return nil, errKeyboard
 	}
+	v := &viewer{}
 	s.looking++
-	s.typing = s.typing || typing
-	return nil
+	if typing {
+		s.typing = v
+	}
+	return v, nil
 }
 
-func (s *screen) leave(typing bool) {
+// leave takes a viewer out; it may be called more than once.
+func (s *screen) leave(v *viewer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looking--
-	if typing {
-		s.typing = false
+	if !v.left {
+		s.looking--
 	}
+	v.left = true
+	if s.typing == v {
+		s.typing = nil
+	}
+	s.changed.Broadcast()
+}
+
+func (s *screen) hasLeft(v *viewer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return v.left
 }
 
 // viewers counts those who look. A nil screen has none.
@@ -167,10 +187,10 @@ func (s *screen) viewers() int {
 	return s.looking
 }
 
-// serve shows the terminal to one who looks, until the terminal is gone or he is.
-func (s *screen) serve(w io.Writer) error {
+// serve shows the terminal to a viewer until the terminal is gone or the viewer is.
+func (s *screen) serve(v *viewer, w io.Writer) error {
 	for at := s.replayFrom(); ; {
-		b, now, skipped := s.next(at)
+		b, now, skipped := s.next(v, at)
 		if len(b) == 0 {
 			return nil
 		}
