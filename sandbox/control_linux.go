@@ -26,6 +26,13 @@ type message struct {
 	Path   string `json:"path,omitempty"` // of a Unix socket inside
 	Found  string `json:"found,omitempty"`
 	Blobs  []Blob `json:"blobs,omitempty"` // the names of files, in their order
+	// Id joins an answer to its request, and a task to its end. 0: neither.
+	Id       int     `json:"id,omitempty"`
+	Streams  [3]bool `json:"streams,omitzero"` // start: which standard streams come along, after the block
+	Terminal bool    `json:"terminal,omitempty"`
+	Rows     uint16  `json:"rows,omitempty"`
+	Cols     uint16  `json:"cols,omitempty"`
+	Datagram bool    `json:"datagram,omitempty"`
 
 	Layers []layerNews `json:"layers,omitempty"` // made by the stage, files in their order
 	Dirs   []LayerDir  `json:"dirs,omitempty"`
@@ -33,8 +40,10 @@ type message struct {
 	files []*os.File
 }
 
-// The operations. Launcher to init: blobs, dirs, kept, resume, signal, socket. Init to
-// launcher: network, want, copying, layers, tty, started, stopped, exited, failed, socket.
+// The operations. Launcher to init: blobs, dirs, kept, resume, covered, signal,
+// and those with an answer: socket, start, pause, unpause, listen, dial. Init to
+// launcher: network, want, copying, layers, tty, started, stopped, exited,
+// failed, bare, answer, ended.
 const (
 	opNetwork = "network"
 	opTTY     = "tty"
@@ -53,6 +62,13 @@ const (
 	opCopying = "copying" // stage: how far a copy of a tree is
 	opLayers  = "layers"  // stage: the layers are made
 	opKept    = "kept"    // launcher: they are noted down
+	opStart   = "start"   // start a task: its block and streams
+	opPause   = "pause"   // stop everything inside
+	opUnpause = "unpause" // continue what pause stopped
+	opListen  = "listen"  // make a listening socket at a path inside
+	opDial    = "dial"    // connect to a socket at a path inside
+	opAnswer  = "answer"  // init: to the request with this id
+	opEnded   = "ended"   // init: the task with this id ended
 )
 
 // Channel is one end of a connection that carries one JSON object a packet,

@@ -64,16 +64,14 @@ func (p *pidOne) watchCovers() {
 // coverAgain stops everything inside until the launcher has put back what is
 // missing.
 func (p *pidOne) coverAgain(f *os.File, covers []Entry) {
-	p.frozen.Store(true)
-	_ = unix.Kill(-1, unix.SIGSTOP)
+	p.freezer.begin()
+	defer p.freezer.end()
 	for again := true; again; again = bare(f, covers) {
 		_ = p.c.send(message{Op: opBare})
 		// Whoever puts the covers back is in this pid namespace too: it must
 		// not be stopped, so nothing is looked at until it is done.
 		<-p.covered
 	}
-	_ = unix.Kill(-1, unix.SIGCONT)
-	p.frozen.Store(false)
 }
 
 func bare(f *os.File, covers []Entry) bool {

@@ -1,13 +1,12 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strconv"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,17 +17,18 @@ import (
 // capability, reaps, passes signals on, and ends with the agent or with the
 // launcher, whichever is first; the kernel then ends everything inside.
 type pidOne struct {
-	c     *Channel
-	s     spec
-	agent int
-	slave int       // terminal, or -1
-	ptmx  string    // where pseudo-terminals are made
-	group int       // the agent's process group
-	early []message // what came before the agent ran
+	c       *Channel
+	s       spec
+	agent   int      // the command; 0 for a plan without one
+	starter *starter // forked the command and forks the tasks; nil: init forked the command
+	tasks   tasks
+	slave   int       // terminal, or -1
+	ptmx    string    // where pseudo-terminals are made
+	group   int       // the agent's process group
+	early   []message // what came before the agent ran
 	// covered is told when the launcher has put the covers back.
 	covered chan struct{}
-	// frozen: everything is stopped by watchCovers and not by job control.
-	frozen atomic.Bool
+	freezer freezer
 }
 
 func stagePidOne() error {
@@ -72,30 +72,113 @@ func (p *pidOne) startAgent() error {
 	if err != nil {
 		return err
 	}
-	r, err := st.spawn()
+	command := st.order(p.slave)
+	theirs, err := p.useStarter(&st)
 	if err != nil {
 		return stepErr(StepConfine, err)
 	}
-	p.agent, p.group = r.pid, r.pid
+	r, err := st.spawn()
+	if theirs != nil {
+		theirs.Close()
+	}
+	if err != nil {
+		return stepErr(StepConfine, err)
+	}
 	if err := p.mapIDs(r.pid); err != nil {
 		return stepErr(StepConfine, err)
 	}
 	if err := dropEverything(); err != nil {
 		return stepErr(StepConfine, err)
 	}
-	if err := r.release(); err != nil {
-		return stepErr(StepConfine, err)
+	if err := p.begin(r, command); err != nil {
+		return err
 	}
 	if st.ruleset >= 0 {
 		unix.Close(st.ruleset)
-	}
-	if err := r.started(); err != nil {
-		return err
 	}
 	// What the agent wrote to must not be held open here: a reader outside
 	// waits for the last writer.
 	p.closeStreams()
 	return p.c.send(message{Op: opStarted, Pid: p.agent})
+}
+
+// useStarter turns the start of the command into that of the starter, and gives
+// the starter's end of its socket; nil where a plan has to do without one.
+func (p *pidOne) useStarter(st *start) (theirs *os.File, err error) {
+	if err := p.s.Plan.noStarter(); err != nil {
+		if p.s.Plan.Hold {
+			return nil, err
+		}
+		return nil, nil
+	}
+	if p.starter, theirs, err = newStarter(); err != nil {
+		return nil, err
+	}
+	fd := int(theirs.Fd())
+	st.starter, st.tty, st.cwd, st.stdio = true, -1, "/", [3]int{fd, fd, fd}
+	st.rlimits = withStarter(st.rlimits)
+	return theirs, nil
+}
+
+// withStarter makes room for the starter in the number of processes, which is
+// the agent's alone. A hard limit of the caller's stays.
+func withStarter(limits []Rlimit) []Rlimit {
+	limits = slices.Clone(limits)
+	for i, l := range limits {
+		var now unix.Rlimit
+		if l.Resource == unix.RLIMIT_NPROC && unix.Getrlimit(l.Resource, &now) == nil && now.Max > l.Hard {
+			limits[i].Soft, limits[i].Hard = l.Soft+1, l.Hard+1
+		}
+	}
+	return limits
+}
+
+// begin lets the confined process go on and returns when the command runs. The
+// starter finds its first order waiting, so the command waits for no answer.
+func (p *pidOne) begin(r *running, command order) error {
+	if p.starter == nil {
+		p.agent, p.group = r.pid, r.pid
+		if err := r.release(); err != nil {
+			return stepErr(StepConfine, err)
+		}
+		return r.started()
+	}
+	p.starter.pid = r.pid
+	if !p.s.Plan.Hold {
+		plan := p.s.Plan
+		var err error
+		command.block, err = block{[]string{plan.Program}, plan.Argv, plan.Env, plan.Cwd}.seal()
+		if err != nil {
+			return stepErr(StepExec, err)
+		}
+		defer command.block.Close()
+		if err := p.starter.send(command); err != nil {
+			return stepErr(StepConfine, fmt.Errorf("order the command: %w", err))
+		}
+	}
+	if err := r.release(); err != nil {
+		return stepErr(StepConfine, err)
+	}
+	if err := r.started(); err != nil || p.s.Plan.Hold {
+		return err
+	}
+	w, err := p.starter.read()
+	if err != nil {
+		return stepErr(StepExec, err)
+	}
+	p.agent, p.group = w.pid, w.pid
+	return w.err
+}
+
+// order is the start of the command as the starter is told it, without its block.
+func (s start) order(slave int) order {
+	o := order{stdio: s.stdio, tty: -1}
+	for i, fd := range s.stdio {
+		if slave >= 0 && fd == slave {
+			o.tty = i
+		}
+	}
+	return o
 }
 
 func (p *pidOne) prepare() (start, error) {
@@ -192,22 +275,12 @@ func (p *pidOne) closeStreams() {
 // as the controlling terminal of this session, so that the agent's group is
 // not orphaned and can be stopped and continued.
 func (p *pidOne) openTerminal() error {
-	master, err := os.OpenFile(p.ptmx, os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	master, slave, err := openPair(p.ptmx)
 	if err != nil {
 		return err
 	}
 	defer master.Close()
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		return fmt.Errorf("unlock terminal: %w", err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		return fmt.Errorf("name terminal: %w", err)
-	}
-	p.slave, err = unix.Open("/dev/pts/"+strconv.Itoa(n), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
-	if err != nil {
-		return fmt.Errorf("open terminal: %w", err)
-	}
+	p.slave = slave
 	if err := unix.IoctlSetInt(p.slave, unix.TIOCSCTTY, 0); err != nil {
 		return fmt.Errorf("take controlling terminal: %w", err)
 	}
@@ -223,6 +296,31 @@ func (p *pidOne) openTerminal() error {
 		}
 		p.early = append(p.early, m)
 	}
+}
+
+// openPair makes a pseudo-terminal.
+func openPair(ptmx string) (master *os.File, slave int, err error) {
+	master, err = os.OpenFile(ptmx, os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, -1, err
+	}
+	defer func() {
+		if err != nil {
+			master.Close()
+		}
+	}()
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		return nil, -1, fmt.Errorf("unlock terminal: %w", err)
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		return nil, -1, fmt.Errorf("name terminal: %w", err)
+	}
+	slave, err = unix.Open("/dev/pts/"+strconv.Itoa(n), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, -1, fmt.Errorf("open terminal: %w", err)
+	}
+	return master, slave, nil
 }
 
 // listen carries out the launcher's requests until the launcher is gone.
@@ -242,90 +340,70 @@ func (p *pidOne) listen() {
 func (p *pidOne) carryOut(m message) {
 	switch m.Op {
 	case opSignal:
-		p.signal(unix.Signal(m.Signal), m.Group)
-	case opSocket:
-		p.offerSocket(m)
+		p.signal(m)
 	case opCovered:
 		p.covered <- struct{}{}
+	case opStart, opPause, opUnpause, opSocket, opListen, opDial:
+		// Each on its own: a starter that is stopped takes no order, and what
+		// continues it comes through here too.
+		go p.answer(m)
+	default:
+		closeAll(m.files)
 	}
 }
 
-func (p *pidOne) signal(sig unix.Signal, group bool) {
-	to := p.agent
-	if group {
-		to = -p.group
-	}
-	_ = unix.Kill(to, sig)
-}
-
-// offerSocket hands out a socket of this network namespace, or one that is
-// connected to a Unix socket inside: how the launcher reaches what is published.
-func (p *pidOne) offerSocket(m message) {
-	f, err := newSocket(m.Family, m.Path)
-	if err != nil {
-		no := unix.EIO
-		errors.As(err, &no)
-		_ = p.c.send(message{Op: opSocket, Errno: int(no)})
-		return
-	}
-	defer f.Close()
-	_ = p.c.send(message{Op: opSocket, files: []*os.File{f}})
-}
-
-func newSocket(family int, path string) (*os.File, error) {
-	// A connection that cannot be had at once must not hold up everything else.
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), "socket")
-	if family != unix.AF_UNIX {
-		return f, nil
-	}
-	if err = unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err == nil {
-		err = servedInside(fd)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// servedInside refuses a socket of the host in a granted tree, to which a link of
-// the agent may lead: who listens there has no number in this PID namespace.
-func servedInside(fd int) error {
-	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	if err == nil && peer.Pid <= 0 {
-		return unix.EACCES
-	}
-	return err
-}
-
-// reap waits for every child, its own and adopted ones, until the agent ends.
+// reap waits for every child, its own and adopted ones, until the command ends.
 func (p *pidOne) reap(children <-chan os.Signal) error {
+	words := p.words()
+	var known []int
+	if p.agent != 0 {
+		known = append(known, p.agent)
+	}
+	if p.starter != nil {
+		known = append(known, p.starter.pid)
+	}
 	for {
 		for {
-			var ws unix.WaitStatus
-			pid, err := unix.Wait4(-1, &ws, unix.WNOHANG|unix.WUNTRACED, nil)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if err != nil || pid <= 0 {
+			pid, ws, task := p.tasks.wait(known...)
+			if pid == 0 {
 				break
 			}
-			if pid != p.agent {
-				continue
+			switch {
+			case pid == p.agent && p.commandChanged(ws):
+				return nil
+			case task != 0:
+				_ = p.c.send(message{Op: opEnded, Id: task, Status: int(ws)})
+			case p.starter != nil && pid == p.starter.pid && !ws.Stopped():
+				return p.starter.gone(ws)
 			}
-			if ws.Stopped() && p.frozen.Load() {
-				continue
-			}
-			if ws.Stopped() {
-				_ = p.c.send(message{Op: opStopped, Signal: int(ws.StopSignal())})
-				continue
-			}
-			return p.c.send(message{Op: opExited, Status: int(ws)})
 		}
-		<-children
+		select {
+		case <-children:
+		case w, ok := <-words:
+			if !ok {
+				words = nil // it has ended, which its wait status says
+				continue
+			}
+			p.told(w)
+		}
 	}
+}
+
+// words are what the starter says; the channel is closed at its end.
+func (p *pidOne) words() <-chan word {
+	if p.starter == nil {
+		return nil
+	}
+	words := make(chan word)
+	go func() {
+		defer close(words)
+		for {
+			w, err := p.starter.read()
+			if err != nil {
+				return
+			}
+			words <- w
+		}
+	}()
+	return words
 }

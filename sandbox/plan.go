@@ -140,6 +140,11 @@ type Plan struct {
 	// Ports are captured one listener each where nf_tables is missing.
 	Ports []uint16 `json:"ports,omitempty"`
 
+	// Hold is set by the launcher when the run has no command of its own: every
+	// process is started through the Sandbox, and the run goes on until it is
+	// stopped or ended.
+	Hold bool `json:"hold,omitempty"`
+
 	// Hidden are host paths that the self-test must fail to open.
 	Hidden []string `json:"hidden,omitempty"`
 	// Weak is set when the plan makes do without namespaces.

@@ -53,10 +53,13 @@ type Options struct {
 	// still there. Nil: the command gets the signal, as it does when the
 	// terminal hangs up.
 	Hangup func()
+	// Signal is told what signals the launcher gets when the plan holds, for
+	// there is no command to pass them to. Nil: such a signal ends the run.
+	Signal func(unix.Signal)
 	// Stop ends the run: the reason is what the launcher reports.
 	Stop <-chan error
 	// Grace is how long the agent has between SIGTERM and SIGKILL when Stop
-	// fires. 0: it is killed at once.
+	// fires. 0: it is killed at once. When the plan holds, every task gets both.
 	Grace time.Duration
 }
 
@@ -93,7 +96,9 @@ type run struct {
 	pub      *publisher
 	canary   net.Listener // what the self-test must not reach; closed after it
 	messages chan message
-	built    chan struct{} // closed once signals can be passed in
+	desk     *desk
+	finish   chan unix.WaitStatus // by Sandbox.End
+	built    chan struct{}        // closed once signals can be passed in
 	began    time.Time
 	owner    bool // there was a controlling terminal at the start
 	layers   layerHolder
@@ -108,7 +113,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, stepErr(StepPreflight, err)
 		}
 	}
-	r := &run{Options: o, messages: make(chan message, 16), built: make(chan struct{}), began: time.Now()}
+	r := &run{Options: o, messages: make(chan message, 16), finish: make(chan unix.WaitStatus, 1), built: make(chan struct{}), began: time.Now()}
 	if r.Trace == nil {
 		r.Trace = func(Step, time.Duration) {}
 	}
@@ -148,10 +153,12 @@ func (r *run) create(canaryPort int) error {
 		return stepErr(StepContainer, err)
 	}
 	defer theirs.Close()
-	r.control = ours
-	r.pub = newPublisher(r.control, r.Forwards)
+	r.control, r.desk = ours, newDesk(ours.send)
+	r.pub = &publisher{dial: r.desk.dial, forwards: r.Forwards}
 	var slave [3]bool
-	r.term, slave = FindTerminal(r.Stdio)
+	if !r.Plan.Hold {
+		r.term, slave = FindTerminal(r.Stdio)
+	}
 	ignored, blocked := inheritedSignals()
 	plan := r.Plan
 	if plan.Umask < 0 {
@@ -215,15 +222,19 @@ func (r *run) inherited(s spec, control *Channel) ([]*os.File, error) {
 }
 
 // read turns the control connection into a channel; its end means that init is
-// gone.
+// gone. Answers go to who asked.
 func (r *run) read() {
 	defer close(r.messages)
+	defer close(r.desk.over)
 	for {
 		m, err := r.control.receive()
 		if err != nil {
 			return
 		}
-		if !r.aboutLayers(m) {
+		switch {
+		case m.Op == opAnswer || m.Op == opEnded:
+			r.desk.deliver(m)
+		case !r.aboutLayers(m):
 			r.messages <- m
 		}
 	}

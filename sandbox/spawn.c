@@ -4,6 +4,7 @@
  * the child of a threaded process may not take a lock. */
 #define _GNU_SOURCE
 #include "spawn.h"
+#include "starter.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -144,7 +145,8 @@ static void reset_signals(const struct hw_spawn *s)
 		if (syscall(SYS_rt_sigaction, sig, &sa, NULL, 8) < 0 && errno != EINVAL)
 			fail(HW_STEP_SIGNALS, errno, sig);
 	}
-	if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &s->sig_blocked, NULL, 8) < 0)
+	/* The starter leaves them all blocked. */
+	if (!s->starter && syscall(SYS_rt_sigprocmask, SIG_SETMASK, &s->sig_blocked, NULL, 8) < 0)
 		fail(HW_STEP_SIGNALS, errno, 0);
 }
 
@@ -247,6 +249,11 @@ static void child(const struct hw_spawn *s)
 			fail(HW_STEP_GUARD, -r, 2);
 	}
 	reset_signals(s);
+	if (s->starter) {
+		int r = hw_starter_prepare();
+		if (r < 0)
+			fail(HW_STEP_STARTER, -r, 0);
+	}
 	if (s->filter_len) {
 		struct sock_fprog prog = {s->filter_len, (struct sock_filter *)s->filter};
 		if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
@@ -256,6 +263,10 @@ static void child(const struct hw_spawn *s)
 		if (!held(&s->probes[i]))
 			fail(HW_STEP_SELFTEST, 0, i);
 
+	if (s->starter) {
+		syscall(SYS_close, REPORT_FD); /* its end says that all of this held */
+		hw_starter_serve(s->sig_blocked);
+	}
 	syscall(SYS_execve, s->path, s->argv, s->envp);
 	fail(HW_STEP_EXEC, errno, 0);
 }

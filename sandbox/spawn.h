@@ -27,6 +27,9 @@ enum hw_step {
 	HW_STEP_SECCOMP,
 	HW_STEP_SELFTEST,
 	HW_STEP_EXEC,
+	HW_STEP_FORK,
+	HW_STEP_ORDER,
+	HW_STEP_STARTER,
 };
 
 /* What must fail once the process is confined. */
@@ -73,6 +76,7 @@ struct hw_spawn {
 	int go_fd;                   /* a byte arrives here when the id maps are written */
 	int go_write_fd;             /* its other end, which the child must not hold: it waits for the byte or the end */
 	int report_fd;               /* struct hw_report on failure, end of file on success */
+	int starter;                 /* become the starter (starter.h) and execute nothing; stdio is its socket */
 };
 
 struct hw_report {
@@ -81,7 +85,7 @@ struct hw_report {
 	int32_t detail;
 };
 
-/* hw_spawn starts the agent and gives its pid, or -errno. The caller then
+/* hw_spawn starts a confined process and gives its pid, or -errno. The caller then
  * writes the id maps and a byte to go_fd's other end. */
 pid_t hw_spawn(const struct hw_spawn *s);
 

@@ -55,6 +55,9 @@ type start struct {
 	sigBlocked uint64
 	rlimits    []Rlimit
 	probes     []probe
+	// starter makes it the starter, which executes nothing itself; stdio is its
+	// end of the socket.
+	starter bool
 }
 
 // running is a process between clone and exec.
@@ -96,7 +99,8 @@ func (r *running) release() error {
 	return err
 }
 
-// started waits for the exec, or says which step failed.
+// started waits for the exec, or until the starter serves, or says which step
+// failed.
 func (r *running) started() error {
 	defer r.report.Close()
 	var b [12]byte
@@ -108,10 +112,11 @@ func (r *running) started() error {
 		return fmt.Errorf("read report: %w", err)
 	}
 	word := func(i int) int { return int(int32(binary.NativeEndian.Uint32(b[i:]))) }
-	return r.explain(word(0), unix.Errno(word(4)), word(8))
+	return explainStep(word(0), unix.Errno(word(4)), word(8), r.probes)
 }
 
-func (r *running) explain(step int, no unix.Errno, detail int) error {
+// explainStep puts a failed step of the C part into words.
+func explainStep(step int, no unix.Errno, detail int, probes []probe) error {
 	switch step {
 	case C.HW_STEP_MAP:
 		return stepErr(StepConfine, fmt.Errorf("wait for id maps: %w", no))
@@ -138,9 +143,15 @@ func (r *running) explain(step int, no unix.Errno, detail int) error {
 	case C.HW_STEP_SECCOMP:
 		return stepErr(StepConfine, fmt.Errorf("load the system call filter: %w", no))
 	case C.HW_STEP_SELFTEST:
-		return stepErr(StepSelfTest, fmt.Errorf("%s succeeded and must not", r.probes[detail].what))
+		return stepErr(StepSelfTest, fmt.Errorf("%s succeeded and must not", probes[detail].what))
 	case C.HW_STEP_EXEC:
 		return stepErr(StepExec, no)
+	case C.HW_STEP_STARTER:
+		return stepErr(StepConfine, fmt.Errorf("become the starter: %w", no))
+	case C.HW_STEP_FORK:
+		return stepErr(StepExec, fmt.Errorf("fork: %w", no))
+	case C.HW_STEP_ORDER:
+		return stepErr(StepExec, fmt.Errorf("take the order to start: %w", no))
 	}
 	return fmt.Errorf("BUG: unknown step %d: %w", step, no)
 }
@@ -149,6 +160,9 @@ func (s start) native() *C.struct_hw_spawn {
 	c := (*C.struct_hw_spawn)(C.calloc(1, C.sizeof_struct_hw_spawn))
 	if s.newUserNS {
 		c.new_userns = 1
+	}
+	if s.starter {
+		c.starter = 1
 	}
 	c.ruleset_fd, c.ruleset_flags = C.int(s.ruleset), C.uint(s.flags)
 	if len(s.filter) > 0 {

@@ -36,8 +36,22 @@ func (r *run) pass(sig unix.Signal, group bool) {
 		r.term.Resize()
 		return
 	}
+	if r.Plan.Hold {
+		r.held(sig)
+		return
+	}
 	// A stopped job is continued as a whole, whoever sent the signal.
 	_ = r.control.send(message{Op: opSignal, Signal: int(sig), Group: group || sig == unix.SIGCONT})
+}
+
+// held is a signal to a run that has no command to get it.
+func (r *run) held(sig unix.Signal) {
+	switch {
+	case r.Signal != nil:
+		r.Signal(sig)
+	case sig != unix.SIGCONT && sig != unix.SIGWINCH:
+		(&Sandbox{r}).End(unix.WaitStatus(sig))
+	}
 }
 
 // supervise passes the end out.
@@ -75,6 +89,12 @@ func (r *run) supervise(ctx context.Context) (Result, error) {
 			kill = r.end(stopped)
 		case <-kill:
 			r.box.kill()
+		case ws := <-r.finish:
+			r.box.kill()
+			if r.term != nil {
+				r.term.Drain()
+			}
+			return Result{Status: ws, Terminal: r.term != nil, Stopped: stopped}, nil
 		}
 	}
 }
@@ -92,8 +112,6 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 		r.pub.serveAll()
 		go r.watchMemory(ctx, over)
 		go r.watchDisk(ctx, over)
-	case opSocket:
-		r.pub.deliver(m)
 	case opBare:
 		if err := r.box.recover(r.Plan); err != nil {
 			r.box.kill()
@@ -147,7 +165,18 @@ func (r *run) end(reason error) <-chan time.Time {
 		return nil
 	}
 	_ = r.control.send(message{Op: opSignal, Signal: int(unix.SIGTERM)})
+	if r.Plan.Hold {
+		go r.killAfter(r.desk.running())
+	}
 	return time.After(grace)
+}
+
+// killAfter ends a run without a command once the tasks have ended.
+func (r *run) killAfter(tasks []*Running) {
+	for _, t := range tasks {
+		_, _ = t.Wait()
+	}
+	r.box.kill()
 }
 
 func (r *run) initGone(stopped error) error {

@@ -229,7 +229,7 @@ func (k *keeper) attend() {
 			k.leave(true)
 		}
 		if m.Op == opSignal {
-			k.signal(unix.Signal(m.Signal), m.Group)
+			k.signal(m)
 		}
 		closeAll(m.files)
 	}
