@@ -21,7 +21,7 @@ const module = "github.com/hermes-wrap/hermes-wrap"
 // A package that is not listed may not exist: adding one is a decision.
 var siblings = map[string][]string{
 	"cmd/hermes-wrap": {
-		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "sandbox", "secret", "session", "state", "supervise",
+		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "registries", "sandbox", "secret", "session", "state", "supervise",
 	},
 	"policy":               {},
 	"policy/internal/gen":  {"policy"},
@@ -38,6 +38,7 @@ var siblings = map[string][]string{
 	"audit":                {},
 	"profiles":             {},
 	"supervise":            {"policy"},
+	"registries":           {},
 }
 
 // owners says where a library of others may be imported outside of tests. One

@@ -126,12 +126,28 @@ func (j *judging) outside() {
 }
 
 func (j *judging) sourceOutside(path string, s CredentialSource, pos Pos) {
-	j.hidden(path+".file", s.File)
+	for key, file := range map[string]Path{".file": s.File, ".dotenv": s.Dotenv} {
+		if !j.withheld(file) {
+			j.hidden(path+key, file)
+		}
+	}
 	for _, word := range s.Command {
 		if filepath.IsAbs(word) {
 			j.unwritable(path+".command", Path{Text: word, Abs: filepath.Clean(word), Pos: pos})
 		}
 	}
+}
+
+// withheld tells whether the policy hides a file, by its literal and its
+// resolved name.
+func (j *judging) withheld(file Path) bool {
+	real := resolve(file.Abs)
+	for _, h := range j.policy.Filesystem.Hide {
+		if g := j.place(h); g.holds(file.Abs) && g.holds(real) {
+			return true
+		}
+	}
+	return false
 }
 
 // hidden refuses a file that lies below anything that is visible inside.

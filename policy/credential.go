@@ -42,13 +42,21 @@ type Credential struct {
 	Pos     Pos      `yaml:"-" json:"pos,omitzero"`
 }
 
-// CredentialSource is where a secret comes from. Exactly one field is set.
+// CredentialSource is where a secret comes from. Exactly one field is set, beside
+// it "dotenv" with "env", and "key" with "file".
 type CredentialSource struct {
 	// Env is a variable of the launcher's environment.
 	Env string `yaml:"env" json:"env,omitzero" is:"env-name"`
-	// File holds the secret; one final line end is dropped. It must lie outside
-	// every granted path.
+	// Dotenv is a file of NAME=VALUE lines that stands beside "env": the variable
+	// is looked for there when the environment does not have it. Nothing in it is
+	// expanded. It must be hidden, or lie outside every granted path.
+	Dotenv Path `yaml:"dotenv" json:"dotenv,omitzero" is:"no-glob"`
+	// File holds the secret; one final line end is dropped. It must be hidden,
+	// or lie outside every granted path.
 	File Path `yaml:"file" json:"file,omitzero" is:"no-glob"`
+	// Key stands beside "file": the file has "KEY = VALUE" lines, as npm's
+	// configuration has, and the secret is the value of this one.
+	Key string `yaml:"key" json:"key,omitzero"`
 	// Command prints the secret; the list is the program and its arguments. It
 	// runs outside, without a shell, for at most 30 seconds.
 	Command []string `yaml:"command" json:"command,omitzero" nonempty:"true"`

@@ -31,11 +31,18 @@ func (l *layer) validateCredentials() {
 func (l *layer) validateSource(path string, s CredentialSource) {
 	var found []string
 	for _, f := range fieldsOf(reflect.TypeFor[CredentialSource]()) {
-		if key := path + "." + f.key; l.has(key) || l.refused(key) {
+		if key := path + "." + f.key; f.key != "dotenv" && f.key != "key" && (l.has(key) || l.refused(key)) {
 			found = append(found, f.key)
 		}
 	}
+	dotenv := path + ".dotenv"
 	switch {
+	case l.has(dotenv) && !l.has(path+".env") && !l.refused(path+".env"):
+		l.add(l.at(dotenv), dotenv, "names no variable", "write {env: NAME, dotenv: FILE}")
+	case l.has(path+".key") && !l.has(path+".file") && !l.refused(path+".file"):
+		l.add(l.at(path+".key"), path+".key", "names no file", "write {file: PATH, key: KEY}")
+	case l.has(path+".key") && s.Key == "":
+		l.add(l.at(path+".key"), path+".key", "is empty", "name the entry of the file, or remove it")
 	case len(found) == 0 && (l.has(path) || l.refused(path)) && !l.refusedBelow(path):
 		l.add(l.at(path), path, "names no source", `write one: {env: NAME}, {file: PATH}, {command: [PROGRAM]}, {keyring: SERVICE/USER} or {systemd: NAME}`)
 	case len(found) > 1:

@@ -21,6 +21,8 @@ type layer struct {
 	// above them.
 	bad, around map[string]bool
 	problems    Problems
+	// fragment is a layer whose name and description are not the policy's.
+	fragment bool
 }
 
 func newLayer(source Source, file string) *layer {

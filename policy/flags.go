@@ -22,6 +22,11 @@ func (f Flags) layer() *layer {
 	for i, s := range f.AllowHost {
 		l.flagHost(i, s)
 	}
+	for i, s := range f.Enable {
+		path := l.flagItem("--enable", "enable", i)
+		l.flagCheck(path, "fragment", s)
+		l.pol.Enable = append(l.pol.Enable, Name{s, l.at(path)})
+	}
 	return l
 }
 

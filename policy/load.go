@@ -21,8 +21,11 @@ type loader struct {
 	// project, flags and floor are nil when there is none.
 	project, flags, floor *layer
 	main                  text
-	problems              Problems
-	warnings              []Problem
+	own                   *layer // main, decoded
+	// enabled are the fragments that are switched on, in order.
+	enabled  []Name
+	problems Problems
+	warnings []Problem
 }
 
 // Load finds, reads, merges and checks a policy. The error is Problems where
@@ -31,7 +34,7 @@ func Load(o Options) (Policy, error) {
 	if err := o.check(); err != nil {
 		return Policy{}, err
 	}
-	ld := &loader{o: o}
+	ld := &loader{o: o, flags: o.Flags.layer()}
 	if err := ld.read(); err != nil {
 		return Policy{}, err
 	}
@@ -76,7 +79,12 @@ func (ld *loader) read() error {
 	}
 	ld.main = main
 	ld.warnings = append(ld.warnings, main.warnings...)
-	return ld.extend(main, nil)
+	if err := ld.extend(main, nil); err != nil {
+		return err
+	}
+	ld.own = ld.chain[len(ld.chain)-1]
+	// Those of the command line lie above the policy, like its other flags.
+	return ld.enable(ld.flags)
 }
 
 // extend decodes a policy after its bases. Each file counts once, where it is
@@ -109,6 +117,9 @@ func (ld *loader) extend(t text, above []string) error {
 				return err
 			}
 		}
+	}
+	if err := ld.enable(l); err != nil {
+		return err
 	}
 	ld.chain = append(ld.chain, l)
 	return nil
@@ -177,15 +188,14 @@ func (ld *loader) readOverlays(ws Path) error {
 	}
 	// Named with --policy, the file is the user's own choice.
 	if ok && (ld.main.id == nil || !os.SameFile(ld.main.id, project.id)) {
-		ld.project = ld.overlay(project, "a project's file only tightens the policy that is in force", "extends", "workspace.path")
+		ld.project = ld.overlay(project, "a project's file only tightens the policy that is in force", "extends", "enable", "workspace.path")
 	}
-	ld.flags = ld.o.Flags.layer()
 	if ld.o.FloorPath == "" {
 		return nil
 	}
 	floor, ok, err := readFloor(ld.o.FloorPath)
 	if ok {
-		ld.floor = ld.overlay(floor, "the floor applies to every policy", "extends", "workspace.path", "network.remove")
+		ld.floor = ld.overlay(floor, "the floor applies to every policy", "extends", "enable", "workspace.path", "network.remove")
 	}
 	return err
 }
@@ -239,11 +249,12 @@ func (ld *loader) collect() Problems {
 func (ld *loader) merge(ws Path, vars map[string]string) Policy {
 	var p Policy
 	for _, l := range ld.chain {
-		p = ld.add(p, l, true)
+		p = ld.add(p, l, !l.fragment)
 	}
-	if p.Name = ld.chain[len(ld.chain)-1].pol.Name; p.Name == "" {
+	if p.Name = ld.own.pol.Name; p.Name == "" {
 		p.Name = nameOf(ld.main.name)
 	}
+	p.Enable = ld.enabled
 	p.Workspace.Path = ws
 	p.Vars = vars
 	p = p.complete(vars)

@@ -29,6 +29,12 @@ type Options struct {
 	Getenv func(string) string
 	// Builtin gives the text of a built-in policy. nil: there is none.
 	Builtin func(name string) ([]byte, bool)
+	// Fragment gives the text of a built-in fragment ("provider/openrouter").
+	// Problems say what it lacks on this machine; any other error is that of a
+	// file. nil: there is none.
+	Fragment func(name string) ([]byte, error)
+	// Fragments are the names that Fragment knows.
+	Fragments []string
 	// FloorPath is the administrator's policy, which others can only tighten.
 	// It must belong to root and be writable by nobody else. A file that does
 	// not exist, or an empty path, is no floor.
@@ -53,6 +59,7 @@ type Flags struct {
 	Env       []string // NAME (copied) or NAME=VALUE (set)
 	Publish   []string // as in network.publish
 	AllowHost []string // HOST[:PORT]
+	Enable    []string // names of fragments
 }
 
 const projectFile = ".hermes-wrap.yaml"

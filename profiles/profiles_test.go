@@ -7,7 +7,10 @@ import (
 )
 
 func TestNames(t *testing.T) {
-	want := []string{"ci", "hermes-base", "hermes-dev", "hermes-strict", "offline", "strict"}
+	want := []string{
+		"ci", "claude-code", "codex", "gemini-cli", "generic", "hermes-base", "hermes-browser", "hermes-dev",
+		"hermes-in-container", "hermes-strict", "mcp-server", "offline", "opencode", "strict",
+	}
 	if got := Names(); !slices.Equal(got, want) {
 		t.Fatalf("names: got %v, want %v", got, want)
 	}
@@ -20,6 +23,10 @@ func TestLookup(t *testing.T) {
 	}{
 		{"strict", true},
 		{"hermes-strict", true},
+		{"hermes-ci", true},
+		{"hermes-offline", true},
+		{"provider/openai", false},
+		{"fragments/provider/openai", false},
 		{"strict.yaml", false},
 		{"", false},
 		{"../profiles/strict", false},

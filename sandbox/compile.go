@@ -312,7 +312,7 @@ func (c *compiler) withheld() error {
 	// Nothing of ours may lie under a granted path.
 	for _, path := range c.h.Secret {
 		r, _ := resolve(path)
-		if visible, _, _ := c.v.rights(r.real); visible && !c.v.isHidden(r.real) {
+		if visible, _, _ := c.v.rights(r.real); visible && !c.v.isWithheld(r.real) {
 			return fmt.Errorf("%q lies under a path that the policy grants, and the sandbox's own state must stay outside", path)
 		}
 	}

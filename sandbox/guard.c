@@ -216,6 +216,7 @@ static long open_parent(const char *parent, const char **name, size_t *len)
 static long protect(const struct hw_guard_entry *e)
 {
 	struct hw_broker *b = &hw_broker;
+	int last = b->n;
 	const char *name = e->name;
 	size_t len = strlen(name);
 	struct statx st;
@@ -234,7 +235,22 @@ static long protect(const struct hw_guard_entry *e)
 			hw_close((int)fd); /* held open already */
 			break;
 		}
-	b->n++;
+	b->entry[b->n].below = 0;
+	b->entry[b->n++].fd = -1;
+	/* A place for each directory that may be made. Without an inode number it fits nothing. */
+	for (const char *rest = e->rest; rest && *rest; rest += len + (rest[len] == '/')) {
+		len = strcspn(rest, "/");
+		if (!is_name(rest, len))
+			return -EINVAL;
+		if (b->n == HW_GUARD_MAX)
+			return -E2BIG;
+		memset(&b->entry[b->n], 0, sizeof(b->entry[b->n]));
+		b->entry[b->n].name = rest;
+		b->entry[b->n].len = len;
+		b->entry[b->n].fd = -1;
+		b->entry[last].below = b->n;
+		last = b->n++;
+	}
 	return 0;
 }
 
@@ -273,7 +289,7 @@ static void broker(const struct hw_guard *g, int sock, int parent)
 	if (r >= 0)
 		r = look_around();
 	for (int i = 0; r >= 0 && i < g->n; i++)
-		r = protect(&g->entries[i]);
+		r = hw_broker.n == HW_GUARD_MAX ? -E2BIG : protect(&g->entries[i]);
 	if (r >= 0)
 		r = hear(sock, &listener);
 	if (r >= 0)

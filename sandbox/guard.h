@@ -40,10 +40,15 @@
  * One protected name. parent is an absolute path inside the sandbox, opened
  * once at start; where it does not exist, its first missing component becomes
  * the protected name, so nothing below it can appear either.
+ *
+ * With rest, name is a directory that does not exist yet and may be made, by
+ * mkdir(2) alone: what may not appear is rest, a path below it ("jobs.json",
+ * "a/b"), whose own directories may be made likewise.
  */
 struct hw_guard_entry {
 	const char *parent;
 	const char *name;
+	const char *rest; /* NULL or "": name itself may not appear */
 };
 
 /*

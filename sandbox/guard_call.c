@@ -78,10 +78,18 @@ static long new_place(struct hw_call *c, int dirfd, uint64_t path, struct hw_pla
 static long do_mkdir(struct hw_call *c, int dirfd, uint64_t path, unsigned mode)
 {
 	static struct hw_place p;
-	long r = new_place(c, dirfd, path, &p);
+	long r = hw_place_arg(c, dirfd, path, &p);
+	int makeable = r >= 0 && hw_place_makeable(&p);
 
+	if (r >= 0 && !makeable)
+		r = refusal(&p);
+	if (r >= 0)
+		r = hw_task_umask(c);
 	if (r >= 0)
 		r = SYS(SYS_mkdirat, p.dir, p.name, mode);
+	/* One that somebody outside made counts from when the agent asks for it. */
+	if (makeable && (r >= 0 || r == -EEXIST))
+		hw_place_made(&p);
 	hw_place_drop(&p);
 	return r;
 }

@@ -86,6 +86,8 @@ struct hw_broker {
 		uint64_t dev, ino;
 		const char *name; /* not ended by NUL */
 		size_t len;
+		int below; /* the entry for a directory that may be made under this name; 0: none may */
+		int fd; /* holds the directory of such an entry; -1 before it is made, and for any other */
 	} entry[HW_GUARD_MAX];
 };
 extern struct hw_broker hw_broker;
@@ -116,6 +118,8 @@ long hw_place_find(struct hw_call *c, int base, struct hw_place *p);
 long hw_place_follow(struct hw_call *c, struct hw_place *p);
 void hw_place_drop(struct hw_place *p);
 int hw_place_protected(const struct hw_place *p);
+int hw_place_makeable(const struct hw_place *p);
+void hw_place_made(const struct hw_place *p);
 
 /* guard_open.c */
 long hw_guard_open(struct hw_call *c, int dirfd, uint64_t path, int flags, unsigned mode);

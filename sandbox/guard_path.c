@@ -306,13 +306,62 @@ void hw_place_drop(struct hw_place *p)
 	p->dir = -1;
 }
 
-int hw_place_protected(const struct hw_place *p)
+/* The first entry from i on that the place is, or -1. */
+static int entry_of(const struct hw_place *p, int i)
 {
 	size_t n = strcspn(p->name, "/");
 
-	for (int i = 0; i < hw_broker.n; i++)
+	for (; i < hw_broker.n; i++)
 		if (hw_broker.entry[i].ino == p->ino && hw_broker.entry[i].dev == p->dev &&
 		    hw_broker.entry[i].len == n && memcmp(hw_broker.entry[i].name, p->name, n) == 0)
-			return 1;
-	return 0;
+			return i;
+	return -1;
+}
+
+int hw_place_protected(const struct hw_place *p)
+{
+	return entry_of(p, 0) >= 0;
+}
+
+/* Whether the name is protected, but may be that of a directory. */
+int hw_place_makeable(const struct hw_place *p)
+{
+	int i = entry_of(p, 0);
+
+	if (i < 0)
+		return 0;
+	for (; i >= 0; i = entry_of(p, i + 1))
+		if (!hw_broker.entry[i].below)
+			return 0;
+	return 1;
+}
+
+/*
+ * Takes up the directory that now has the name: what may not appear in it is
+ * protected from here on. No other call of the agent that creates or renames is
+ * carried out meanwhile. A directory that cannot be looked at would stay
+ * unprotected, so the broker ends, and with it all that creates names.
+ */
+void hw_place_made(const struct hw_place *p)
+{
+	uint64_t dev, ino;
+	unsigned mode;
+
+	for (int i = entry_of(p, 0); i >= 0; i = entry_of(p, i + 1)) {
+		int below = hw_broker.entry[i].below;
+		long fd;
+
+		if (hw_broker.entry[below].fd >= 0)
+			hw_close(hw_broker.entry[below].fd);
+		hw_broker.entry[below].fd = -1;
+		hw_broker.entry[below].ino = 0;
+		fd = SYS(SYS_openat, p->dir, p->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
+			continue; /* removed again, or never a directory */
+		if (fd < 0 || identity((int)fd, &dev, &ino, &mode) < 0)
+			SYS(SYS_exit_group, 1);
+		hw_broker.entry[below].fd = (int)fd;
+		hw_broker.entry[below].dev = dev;
+		hw_broker.entry[below].ino = ino;
+	}
 }

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -57,8 +56,8 @@ func (p Plan) refusal(path, kind string) (PathVerdict, bool) {
 		}
 	}
 	for _, g := range p.Guard {
-		if (kind == "write" || g.Hide) && within(path, filepath.Join(g.Parent, g.Name)) {
-			return PathVerdict{Reason: fmt.Sprintf("%q may not come into existence", filepath.Join(g.Parent, g.Name)), Rule: g.Rule, Pos: g.Pos}, true
+		if (kind == "write" || g.Hide) && within(path, g.path()) {
+			return PathVerdict{Reason: fmt.Sprintf("%q may not come into existence", g.path()), Rule: g.Rule, Pos: g.Pos}, true
 		}
 	}
 	return PathVerdict{}, false

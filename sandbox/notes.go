@@ -25,7 +25,7 @@ func (p Plan) Notes() (out []Note) {
 		}
 	}
 	for _, g := range p.Guard {
-		out = append(out, Note{"protect", g.Parent + "/" + g.Name, "guard (seccomp notification): the name may not come into existence", g.Rule, g.Pos})
+		out = append(out, Note{"protect", g.path(), "guard (seccomp notification): the name may not come into existence", g.Rule, g.Pos})
 	}
 	if p.Weak != nil {
 		out = append(out, p.Weak.NotHeld...)

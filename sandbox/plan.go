@@ -7,6 +7,7 @@
 package sandbox
 
 import (
+	"path/filepath"
 	"slices"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -84,14 +85,19 @@ type Grant struct {
 	Pos   policy.Pos `json:"pos"`
 }
 
-// Guarded is one name that may not come into existence.
+// Guarded is one name that may not come into existence. With Rest it is what
+// may not appear below Name, a directory that is not there yet and may be made.
 type Guarded struct {
 	Parent string     `json:"parent"` // directory inside
 	Name   string     `json:"name"`
+	Rest   string     `json:"rest,omitempty"` // below name, which is then a directory that may be made
 	Hide   bool       `json:"hide,omitempty"` // it would be hidden if it existed
 	Rule   string     `json:"rule"`
 	Pos    policy.Pos `json:"pos"`
 }
+
+// path is what may not come into existence.
+func (g Guarded) path() string { return filepath.Join(g.Parent, g.Name, g.Rest) }
 
 // Rlimit is one resource limit of each process, see setrlimit(2).
 type Rlimit struct {

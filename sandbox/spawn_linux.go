@@ -13,8 +13,8 @@ static void hw_set_rlimit(struct hw_rlimit *l, int i, int res, uint64_t soft, ui
 { l[i].resource = res; l[i].soft = soft; l[i].hard = hard; }
 static void hw_set_probe(struct hw_probe *p, int i, int kind, const char *path, int port)
 { p[i].kind = kind; p[i].path = path; p[i].port = port; }
-static void hw_set_entry(struct hw_guard_entry *e, int i, const char *parent, const char *name)
-{ e[i].parent = parent; e[i].name = name; }
+static void hw_set_entry(struct hw_guard_entry *e, int i, const char *parent, const char *name, const char *rest)
+{ e[i].parent = parent; e[i].name = name; e[i].rest = rest; }
 static void hw_set_string(char **v, int i, char *s) { v[i] = s; }
 */
 import "C"
@@ -194,7 +194,7 @@ func (s start) nativeGuard() *C.struct_hw_guard {
 	g := (*C.struct_hw_guard)(C.calloc(1, C.sizeof_struct_hw_guard))
 	entries := C.hw_entries(C.int(len(s.guard)))
 	for i, e := range s.guard {
-		C.hw_set_entry(entries, C.int(i), C.CString(e.Parent), C.CString(e.Name))
+		C.hw_set_entry(entries, C.int(i), C.CString(e.Parent), C.CString(e.Name), C.CString(e.Rest))
 	}
 	g.entries, g.n = entries, C.int(len(s.guard))
 	return g

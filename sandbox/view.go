@@ -40,6 +40,7 @@ type view struct {
 	hidden   []tree
 	protect  []tree
 	absent   []Guarded
+	missing  []string // real paths of writable trees that do not exist
 	warnings []string
 }
 
@@ -58,6 +59,9 @@ func (v *view) grant(p policy.Path, write, exec bool, rule string) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			if !p.Optional {
 				v.warnings = append(v.warnings, fmt.Sprintf("%s: %s: %q does not exist and is left out", p.Pos, rule, path))
+			}
+			if write && r.real != "" {
+				v.missing = append(v.missing, r.real)
 			}
 			continue
 		}
@@ -194,16 +198,26 @@ func (v *view) guardNames(r resolved, g Guarded) {
 }
 
 // guardName guards a name in its directory, or in the deepest directory that
-// exists the first name that does not.
+// exists the first name that does not: unless the policy makes that very
+// directory writable, which then may be made.
 func (v *view) guardName(name string, g Guarded) {
 	for path := name; path != "/"; path = filepath.Dir(path) {
 		parent, err := resolve(filepath.Dir(path))
 		if err == nil && parent.isDir() {
 			g.Parent, g.Name = parent.real, filepath.Base(path)
+			if rest, ok := strings.CutPrefix(name, path+"/"); ok && v.makeable(filepath.Join(g.Parent, g.Name)) {
+				g.Rest = rest
+			}
 			v.absent = append(v.absent, g)
 			return
 		}
 	}
+}
+
+// makeable tells whether a directory that does not exist lies at or below one
+// that the policy makes writable.
+func (v *view) makeable(dir string) bool {
+	return slices.ContainsFunc(v.missing, func(m string) bool { return within(dir, m) })
 }
 
 // entries gives the private root in the order in which it is built.
@@ -269,6 +283,11 @@ func (v *view) mounted(path string, t *tree) bool {
 // isHidden tells whether a path lies at or below a hidden one: deny wins.
 func (v *view) isHidden(path string) bool {
 	return slices.ContainsFunc(v.hidden, func(h tree) bool { return within(path, h.res.real) })
+}
+
+// isWithheld tells whether a path is hidden, or would be if it existed.
+func (v *view) isWithheld(path string) bool {
+	return v.isHidden(path) || slices.ContainsFunc(v.absent, func(g Guarded) bool { return g.Hide && within(path, g.path()) })
 }
 
 // covers come last: pins from the top down, then read-only and blank covers.
@@ -346,9 +365,9 @@ func (v *view) guarded() []Guarded {
 		}
 	}
 	slices.SortFunc(out, func(a, b Guarded) int {
-		return strings.Compare(a.Parent+"/"+a.Name, b.Parent+"/"+b.Name)
+		return strings.Compare(a.path(), b.path())
 	})
-	return slices.CompactFunc(out, func(a, b Guarded) bool { return a.Parent == b.Parent && a.Name == b.Name })
+	return slices.CompactFunc(out, func(a, b Guarded) bool { return a.path() == b.path() })
 }
 
 // grants gives the Landlock rules. A cover cannot be subtracted here (Landlock

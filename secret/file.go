@@ -14,11 +14,41 @@ import (
 // fromFile reads a regular file of the caller's or root's that nobody else can
 // read. A symlink is followed: what counts is the file that is opened. One that
 // can be turned from inside is not, since it could lead to another secret.
-func (r Reader) fromFile(path string) (string, error) {
+func (r Reader) fromFile(path, key string) (string, error) {
 	if r.changeable(path) {
 		return "", fmt.Errorf("read file %q: it can be changed from inside", path)
 	}
-	return readFile(path, checkFile)
+	if key != "" {
+		return fromEntry(path, key)
+	}
+	b, err := readFile(path, maxLength+2, checkFile)
+	return chomp(b), err
+}
+
+// fromEntry reads one entry of a file of "KEY = VALUE" lines: the last that sets
+// it, without the quotes around it.
+func fromEntry(path, key string) (string, error) {
+	text, err := readFile(path, maxDotenv, checkFile)
+	if err != nil {
+		return "", err
+	}
+	value, found := "", false
+	for line := range strings.Lines(text) {
+		k, v, ok := strings.Cut(line, "=")
+		if ok && strings.TrimSpace(k) == key {
+			value, found = strings.TrimSpace(v), true
+		}
+	}
+	if n := len(value); n > 1 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
+		value = value[1 : n-1]
+	}
+	switch {
+	case len(text) > maxDotenv:
+		return "", fmt.Errorf("read file %q: it is longer than %d characters", path, maxDotenv)
+	case !found || value == "":
+		return "", fmt.Errorf("read file %q: %w", path, missing{key})
+	}
+	return value, nil
 }
 
 // fromSystemd reads a credential of the service, whose directory only the
@@ -31,10 +61,13 @@ func (r Reader) fromSystemd(name string) (string, error) {
 	if name == "" || name != filepath.Base(name) || name == ".." || name == "." {
 		return "", fmt.Errorf("read systemd credential %q: not the name of a credential", name)
 	}
-	return readFile(filepath.Join(dir, name), func(string, fs.FileInfo) error { return nil })
+	b, err := readFile(filepath.Join(dir, name), maxLength+2, func(string, fs.FileInfo) error { return nil })
+	return chomp(b), err
 }
 
-func readFile(path string, check func(string, fs.FileInfo) error) (string, error) {
+// readFile gives what a regular file holds, and one character more than most
+// when it holds more.
+func readFile(path string, most int64, check func(string, fs.FileInfo) error) (string, error) {
 	// A FIFO must not hold the launch up.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -51,11 +84,11 @@ func readFile(path string, check func(string, fs.FileInfo) error) (string, error
 	if err := check(path, st); err != nil {
 		return "", err
 	}
-	b, err := io.ReadAll(io.LimitReader(f, maxLength+3))
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {
 		return "", fmt.Errorf("read secret: %w", err)
 	}
-	return chomp(string(b)), nil
+	return string(b), nil
 }
 
 func checkFile(path string, st fs.FileInfo) error {

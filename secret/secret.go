@@ -1,5 +1,5 @@
 // Package secret reads secrets where they are kept: in the launcher's
-// environment, in a file, from a command, in the desktop's keyring or among the
+// environment, in a file of their own or one of variables, from a command, in the desktop's keyring or among the
 // credentials of a systemd service. It runs in the launcher alone. No error
 // holds a secret or a part of one.
 package secret
@@ -54,9 +54,9 @@ func (r Reader) fetch(ctx context.Context, s policy.CredentialSource) (string, e
 	}
 	switch {
 	case s.Env != "":
-		return r.fromEnv(s.Env)
+		return r.fromEnv(s)
 	case s.File != policy.Path{}:
-		return r.fromFile(s.File.Abs)
+		return r.fromFile(s.File.Abs, s.Key)
 	case len(s.Command) > 0:
 		return r.fromCommand(ctx, s.Command)
 	case s.Keyring != "":
@@ -79,8 +79,12 @@ func sources(s policy.CredentialSource) int {
 // program shows: an argument may be a secret itself.
 func Describe(s policy.CredentialSource) string {
 	switch {
+	case s.Env != "" && s.Dotenv != policy.Path{}:
+		return fmt.Sprintf("variable %q, set or in %q,", s.Env, s.Dotenv.Abs)
 	case s.Env != "":
 		return fmt.Sprintf("variable %q", s.Env)
+	case s.Key != "":
+		return fmt.Sprintf("entry %q of file %q", s.Key, s.File.Abs)
 	case s.File != policy.Path{}:
 		return fmt.Sprintf("file %q", s.File.Abs)
 	case len(s.Command) > 0:
@@ -117,15 +121,19 @@ func Check(value string) error {
 	return nil
 }
 
-func (r Reader) fromEnv(name string) (string, error) {
-	value, ok := r.lookup(name)
+// fromEnv reads a variable of the environment or, where that does not have it,
+// of the source's dotenv file.
+func (r Reader) fromEnv(s policy.CredentialSource) (string, error) {
+	value, ok := r.lookup(s.Env)
 	switch {
-	case !ok:
-		return "", unset{name, "not set"}
-	case value == "":
-		return "", unset{name, "empty"}
+	case ok && value != "":
+		return value, nil
+	case s.Dotenv != policy.Path{}:
+		return r.fromDotenv(s.Dotenv.Abs, s.Env)
+	case ok:
+		return "", unset{s.Env, "empty"}
 	}
-	return value, nil
+	return "", unset{s.Env, "not set"}
 }
 
 // unset is the error for a variable that holds nothing.

@@ -82,7 +82,7 @@ func (c *commandLine) root() *cobra.Command {
 	f.BoolVarP(&c.flags.tty, "tty", "t", false, "with --detach: give the command a terminal, see hermes-wrap attach")
 	f.StringVar(&c.flags.name, "name", "", "`NAME` of the session (default: made of the policy's name and the run)")
 	f.BoolVarP(&c.flags.quiet, "quiet", "q", false, "print no warnings (degradations are printed all the same)")
-	root.AddCommand(c.check(), c.explain(), c.why(), c.test(), c.reload(), c.doctor(), c.audit(), c.schema(), c.version())
+	root.AddCommand(c.check(), c.explain(), c.why(), c.test(), c.reload(), c.doctor(), c.profiles(), c.audit(), c.schema(), c.version())
 	root.AddCommand(c.sessionCommands()...)
 	root.AddCommand(c.stateCommands()...)
 	root.CompletionOptions.HiddenDefaultCmd = false
@@ -115,7 +115,9 @@ func (c *commandLine) policyFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&l.Env, "env", nil, "pass `NAME` on, or set NAME=VALUE")
 	f.StringArrayVar(&l.Publish, "publish", nil, "forward `[ADDR:]HOST:PORT` to a port inside")
 	f.StringArrayVar(&l.AllowHost, "allow-host", nil, "allow connections to `HOST[:PORT]`")
+	f.StringArrayVar(&l.Enable, "enable", nil, "switch the fragment `KIND/NAME` on (hermes-wrap profiles lists them)")
 	_ = cmd.RegisterFlagCompletionFunc("policy", completePolicies)
+	_ = cmd.RegisterFlagCompletionFunc("enable", completeFragments)
 	for _, name := range []string{"read", "write", "exec"} {
 		_ = cmd.MarkFlagFilename(name)
 	}

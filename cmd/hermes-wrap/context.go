@@ -51,7 +51,7 @@ func whoCalls() (caller, error) {
 func (c caller) load(f policyFlags, argv []string) (policy.Policy, error) {
 	o := policy.Options{
 		Arg: f.policy, Given: f.given, Cwd: c.cwd, Home: c.home, Getenv: os.Getenv,
-		Builtin: profiles.Lookup, FloorPath: "/etc/hermes-wrap/floor.yaml", Uid: c.uid, Flags: f.layer,
+		Builtin: profiles.Lookup, Fragment: c.fragment, Fragments: profiles.Fragments(), FloorPath: "/etc/hermes-wrap/floor.yaml", Uid: c.uid, Flags: f.layer,
 	}
 	if len(argv) > 0 {
 		o.Command = filepath.Base(argv[0])

@@ -110,7 +110,7 @@ func TestSecretWatch(t *testing.T) {
 		"file": fileCredential(file), "other": fileCredential(other), "gone": fileCredential(filepath.Join(dir, "gone")), "interval": interval,
 		"env": {Source: policy.CredentialSource{Env: "X"}},
 	}}
-	w := secretWatch{files: map[string]os.FileInfo{}, read: map[string]time.Time{}}
+	w := secretWatch{files: map[watched]os.FileInfo{}, read: map[string]time.Time{}}
 	now := time.Now()
 	step := func(what string, after time.Duration, want ...string) {
 		t.Helper()

@@ -15,13 +15,16 @@ const lookEvery = time.Second
 // secretWatch notices that secrets are due to be read again: files that changed,
 // and sources with an interval.
 type secretWatch struct {
-	files map[string]fs.FileInfo // by path
-	read  map[string]time.Time   // by credential
+	files map[watched]fs.FileInfo
+	read  map[string]time.Time // by credential
 }
+
+// watched is a file of a credential: several may be read from one.
+type watched struct{ credential, path string }
 
 // watchSecrets has secrets read again when they are due, until the proxy ends.
 func (r *reloader) watchSecrets() {
-	w := secretWatch{files: map[string]fs.FileInfo{}, read: map[string]time.Time{}}
+	w := secretWatch{files: map[watched]fs.FileInfo{}, read: map[string]time.Time{}}
 	w.due(r.inForce().policy, time.Now())
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -41,9 +44,14 @@ func (r *reloader) watchSecrets() {
 // as read.
 func (w *secretWatch) due(p policy.Policy, now time.Time) (names []string) {
 	for name, c := range p.Credentials {
-		changed := w.changed(c.Source.File.Abs)
+		sources := []policy.CredentialSource{c.Source}
 		if c.OAuth != nil && c.OAuth.ClientSecret != nil {
-			changed = w.changed(c.OAuth.ClientSecret.File.Abs) || changed
+			sources = append(sources, *c.OAuth.ClientSecret)
+		}
+		changed := false
+		for _, s := range sources {
+			changed = w.changed(name, s.File.Abs) || changed
+			changed = w.changed(name, s.Dotenv.Abs) || changed
 		}
 		last, known := w.read[name]
 		switch {
@@ -57,19 +65,20 @@ func (w *secretWatch) due(p policy.Policy, now time.Time) (names []string) {
 	return names
 }
 
-// changed tells whether a file is another one than when it was last looked at.
-// One that is not there is waited for.
-func (w *secretWatch) changed(path string) bool {
+// changed tells whether a file is another one than when it was last looked at for
+// a credential. One that is not there is waited for.
+func (w *secretWatch) changed(name, path string) bool {
 	if path == "" {
 		return false
 	}
 	st, err := os.Stat(path)
-	last, known := w.files[path]
+	at := watched{name, path}
+	last, known := w.files[at]
 	if err != nil {
-		w.files[path] = nil
+		w.files[at] = nil
 		return false
 	}
-	w.files[path] = st
+	w.files[at] = st
 	return known && (last == nil || !sameFile(last, st))
 }
 

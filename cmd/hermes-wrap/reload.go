@@ -216,6 +216,9 @@ func sourceFile(s policy.CredentialSource, pos policy.Pos) policy.Path {
 	if dir := os.Getenv("CREDENTIALS_DIRECTORY"); s.Systemd != "" && filepath.IsAbs(dir) {
 		return policy.Path{Abs: filepath.Join(dir, s.Systemd), Pos: pos}
 	}
+	if s.Dotenv.Abs != "" {
+		return s.Dotenv
+	}
 	return s.File
 }
 

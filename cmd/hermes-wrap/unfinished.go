@@ -15,7 +15,6 @@ func unfinished(p policy.Policy) error {
 	}
 	refuse("supervise", p.Supervise.Active())
 	refuse("state", p.State == "persistent" && (p.Workspace.Access == policy.AccessCow || len(p.Filesystem.Cow) > 0))
-	refuse("enable", len(p.Enable) > 0)
 	if len(ps) > 0 {
 		return ps
 	}

@@ -1,7 +1,7 @@
 /*
  * Runs a command under the creation guard alone.
  *
- *   harness [-u] [-n] [-p PARENT NAME]... -- COMMAND [ARGUMENT]...
+ *   harness [-u] [-n] [-p PARENT NAME]... [-m PARENT NAME REST]... -- COMMAND [ARGUMENT]...
  *
  * -u enters a user namespace first (the broker then has CAP_SYS_PTRACE in it),
  * -n leaves the guard off. Exit code 125: the guard could not be set up.
@@ -70,6 +70,10 @@ int main(int argc, char **argv)
 		} else if (strcmp(argv[i], "-p") == 0 && i + 2 < argc) {
 			entries[g.n].parent = argv[++i];
 			entries[g.n++].name = argv[++i];
+		} else if (strcmp(argv[i], "-m") == 0 && i + 3 < argc) {
+			entries[g.n].parent = argv[++i];
+			entries[g.n].name = argv[++i];
+			entries[g.n++].rest = argv[++i];
 		}
 	}
 	if (i + 1 >= argc)
