@@ -47,22 +47,22 @@ func lacking(name string, err error) error {
 	return policy.Problems{{Pos: policy.Pos{File: name}, What: t.What, Hint: t.Hint}}
 }
 
-// listed is one line about a built-in.
-type listed struct {
+// builtIn is one line about a built-in.
+type builtIn struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"` // profile or fragment
 	Summary string   `json:"summary"`
 	Needs   []string `json:"needs,omitempty"` // variables that must be set
 }
 
-func builtIns() (all []listed) {
+func builtIns() (all []builtIn) {
 	for _, name := range profiles.Names() {
 		text, _ := profiles.Lookup(name)
-		all = append(all, listed{name, "profile", profiles.Summary(text), nil})
+		all = append(all, builtIn{name, "profile", profiles.Summary(text), nil})
 	}
 	for _, name := range profiles.Fragments() {
 		text, _ := profiles.Fragment(name)
-		all = append(all, listed{name, "fragment", profiles.Summary(text), profiles.Variables(text)})
+		all = append(all, builtIn{name, "fragment", profiles.Summary(text), profiles.Variables(text)})
 	}
 	return all
 }
