@@ -23,7 +23,7 @@ GOLANGCI := golangci-lint
 
 export CGO_ENABLED := 1
 
-.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak fuzz packages packages-test install uninstall clean
+.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak state fuzz packages packages-test install uninstall clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ bench: build ## print the table of docs/budgets.md, measured on this machine (BE
 DURATION ?= 45s
 soak: build ## run one sandbox under load with reloads and broken peers for DURATION (45s)
 	HERMES_WRAP_BIN=$(CURDIR)/$(BIN) HERMES_SOAK=$(DURATION) $(GO) test -count=1 -v -tags '$(TAGS)' -timeout 0 ./test/soak
+
+FILES ?= 50000
+state: build ## kill commits, discards and snapshots over FILES (50000) files at random moments
+	HERMES_WRAP_BIN=$(CURDIR)/$(BIN) HERMES_STATE_FILES=$(FILES) $(GO) test -count=1 -v -tags '$(TAGS)' -timeout 0 ./test/state
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@for pkg in $$($(GO) list -tags '$(TAGS)' $(PKGS)); do \

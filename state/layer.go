@@ -132,7 +132,8 @@ type Layer struct {
 	opaque map[string]bool // of the last comparison
 }
 
-// Open opens the layer in a directory.
+// Open opens the layer in a directory. os.ErrNotExist means that there is none,
+// or one without layer.json, which nobody has used yet; nothing else does.
 func Open(path string) (*Layer, error) {
 	dir, err := openDir(path)
 	if err != nil {
@@ -153,7 +154,7 @@ func openLayer(name string, dir *os.File) (*Layer, error) {
 	content := map[string]string{Overlay: upperName, Copy: treeName}[m.Method]
 	data, err := openFile(int(dir.Fd()), content, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return nil, fmt.Errorf("open %q of layer %q: %w", content, name, err)
+		return nil, fmt.Errorf("open %q of layer %q: %v", content, name, err) //nolint:errorlint // it is not the layer that is missing
 	}
 	l, err := over(name, m, dir, data)
 	if err != nil {
@@ -170,7 +171,7 @@ func FromFiles(name string, m Meta, data *os.File) (*Layer, error) { return over
 func over(name string, m Meta, dir, data *os.File) (*Layer, error) {
 	host, err := openDir(m.Target)
 	if err != nil {
-		return nil, fmt.Errorf("open the tree of layer %q: %w", name, err)
+		return nil, fmt.Errorf("open the tree of layer %q: %v", name, err) //nolint:errorlint // it is not the layer that is missing
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(host.Fd()), &st); err != nil {

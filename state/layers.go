@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // OpenAll opens the layers in a directory, sorted by name.
@@ -23,7 +21,7 @@ func OpenAll(dir string) (layers []*Layer, err error) {
 			continue
 		}
 		l, err := Open(filepath.Join(dir, e.Name()))
-		if errors.Is(err, unix.ENOENT) && !hasMeta(filepath.Join(dir, e.Name())) {
+		if errors.Is(err, os.ErrNotExist) {
 			continue // one that is not made yet, or was discarded
 		}
 		if err != nil {
@@ -40,8 +38,4 @@ func CloseAll(layers []*Layer) {
 	for _, l := range layers {
 		_ = l.Close()
 	}
-}
-
-func hasMeta(dir string) bool {
-	return unix.Access(filepath.Join(dir, metaName), unix.F_OK) == nil
 }
