@@ -23,7 +23,7 @@ GOLANGCI := golangci-lint
 
 export CGO_ENABLED := 1
 
-.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak state fuzz packages packages-test install uninstall clean
+.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak supervise state fuzz packages packages-test install uninstall clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ soak: build ## run one sandbox under load with reloads and broken peers for DURA
 FILES ?= 50000
 state: build ## kill commits, discards and snapshots over FILES (50000) files at random moments
 	HERMES_WRAP_BIN=$(CURDIR)/$(BIN) HERMES_STATE_FILES=$(FILES) $(GO) test -count=1 -v -tags '$(TAGS)' -timeout 0 ./test/state
+KILLS ?= 12
+supervise: build ## kill a supervised gateway KILLS times within DURATION, at random
+	HERMES_WRAP_BIN=$(CURDIR)/$(BIN) HERMES_SUPERVISE=$(DURATION) HERMES_SUPERVISE_KILLS=$(KILLS) $(GO) test -count=1 -v -tags '$(TAGS)' -timeout 0 -run Gateway ./test/supervise
 
 fuzz: ## run each fuzz target for FUZZTIME
 	@for pkg in $$($(GO) list -tags '$(TAGS)' $(PKGS)); do \

@@ -52,6 +52,7 @@ var owners = map[string][]string{
 	"github.com/vektah/gqlparser/v2":                {"netpolicy/proxy"},
 	"github.com/zalando/go-keyring":                 {"secret"},
 	"github.com/containerd/console":                 {"sandbox"},
+	"github.com/coreos/go-systemd/v22":              {"cmd/hermes-wrap"},
 	"github.com/google/nftables":                    {"sandbox"},
 	"github.com/landlock-lsm/go-landlock":           {"sandbox"},
 	"github.com/moby/profiles/seccomp":              {}, // the tests' baseline

@@ -8,8 +8,8 @@ import (
 
 func TestNames(t *testing.T) {
 	want := []string{
-		"ci", "claude-code", "codex", "gemini-cli", "generic", "hermes-base", "hermes-browser", "hermes-dev",
-		"hermes-in-container", "hermes-strict", "mcp-server", "offline", "opencode", "strict",
+		"ci", "claude-code", "codex", "gemini-cli", "generic", "hermes-base", "hermes-browser", "hermes-dashboard",
+		"hermes-dev", "hermes-gateway", "hermes-in-container", "hermes-strict", "mcp-server", "offline", "opencode", "strict",
 	}
 	if got := Names(); !slices.Equal(got, want) {
 		t.Fatalf("names: got %v, want %v", got, want)

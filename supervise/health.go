@@ -1,9 +1,9 @@
 package supervise
 
 import (
+	"bufio"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,10 +29,9 @@ type Check struct {
 	Failures int
 }
 
-// What an answer may be like. Nobody reads the body.
 const (
+	// maxHealthHead bounds what is read of an answer.
 	maxHealthHead = 64 << 10
-	maxHealthBody = 64 << 10
 	// startInterval is the time between two questions until the first good answer.
 	startInterval = 500 * time.Millisecond
 )
@@ -54,14 +53,16 @@ func newCheck(h policy.Health) Check {
 }
 
 // Watch asks until ctx ends. It reports each good answer, and each failure that
-// counts with their number in a row.
-func (c Check) Watch(ctx context.Context, dial Dialer, report func(failed int, err error)) {
+// counts with their number in a row. While paused is true none does.
+func (c Check) Watch(ctx context.Context, dial Dialer, paused func() bool, report func(failed int, err error)) {
 	began, failed, answered := time.Now(), 0, false
 	for ctx.Err() == nil {
 		err := c.Ask(ctx, dial)
 		switch {
 		case ctx.Err() != nil:
 			return
+		case paused != nil && paused():
+			failed = 0
 		case err == nil:
 			failed, answered = 0, true
 			report(0, nil)
@@ -81,36 +82,43 @@ func (c Check) Watch(ctx context.Context, dial Dialer, report func(failed int, e
 	}
 }
 
-// Ask asks once. It goes to the port and nowhere else: no proxy is asked and no
-// redirect is followed.
+// Ask asks once. It goes to the port and nowhere else: no proxy is asked, no
+// redirect is followed, and the body is not read.
 func (c Check) Ask(ctx context.Context, dial Dialer) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	transport := &http.Transport{
-		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHealthHead,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, c.Port) },
-	}
-	defer transport.CloseIdleConnections()
-	client := http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, http.NoBody)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("User-Agent", "hermes-wrap")
-	answer, err := client.Do(req)
-	if errors.Is(err, context.DeadlineExceeded) {
+	status, err := c.get(ctx, dial)
+	switch {
+	case ctx.Err() != nil:
 		return fmt.Errorf("no answer from %s within %v", c.URL, c.Timeout)
-	}
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	_, _ = io.CopyN(io.Discard, answer.Body, maxHealthBody)
-	if answer.StatusCode < 200 || answer.StatusCode > 399 {
-		return fmt.Errorf("%s answered with status %d", c.URL, answer.StatusCode)
+	case err != nil:
+		return fmt.Errorf("no answer from %s: %w", c.URL, err)
+	case status < 200 || status > 399:
+		return fmt.Errorf("%s answered with status %d", c.URL, status)
 	}
 	return nil
+}
+
+// get speaks just enough HTTP to learn the status.
+func (c Check) get(ctx context.Context, dial Dialer) (status int, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("User-Agent", "hermes-wrap")
+	req.Close = true
+	conn, err := dial(ctx, c.Port)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := req.Write(conn); err != nil {
+		return 0, err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxHealthHead)), req) //nolint:bodyclose // it ends with the connection, unread
+	if err != nil {
+		return 0, err
+	}
+	return answer.StatusCode, nil
 }

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -45,15 +46,22 @@ type Event struct {
 // stuck in the kernel for longer is left to the end of the sandbox.
 const killWait = 10 * time.Second
 
+// ErrGone is what everything runs in being gone.
+var ErrGone = errors.New("what the services run in is gone")
+
 // Manager runs services until the command is done with.
 type Manager struct {
 	Services []Service
-	// Start starts a service by name and returns once it runs.
+	// Start starts a service by name and returns once it runs. ErrGone means that
+	// nothing can be started any more.
 	Start func(name string) (Process, error)
 	// Tell is told what happens, one event after the other. It must not block.
 	Tell func(Event)
 	// Dial connects to a port of the services' own loopback.
 	Dial Dialer
+	// Paused tells whether everything is stopped, so that no answer means nothing.
+	// Nil: it never is.
+	Paused func() bool
 	// Stop asks for the end, in order, and says why. Whatever comes after the
 	// first is taken for impatience: everything is killed.
 	Stop <-chan string
@@ -91,8 +99,9 @@ type unit struct {
 	Service
 	machine   Machine
 	phase     phase
-	start     int // counts starts, so that a late message is known as such
-	up        bool
+	start     int  // counts starts, so that a late message is known as such
+	up        bool // once: what comes after it need not wait
+	ready     bool // since the last start
 	unhealthy bool
 	process   Process
 	timer     *time.Timer
@@ -167,10 +176,10 @@ func (m *Manager) release() {
 
 // startDue starts what has waited for others and need not wait any longer.
 func (m *Manager) startDue() {
-	for again := true; again && !m.ending; {
+	for again := true; again && !m.ending && m.gone == nil; {
 		again = false
 		for _, u := range m.units {
-			if u.phase != waiting || m.ending {
+			if u.phase != waiting || m.ending || m.gone != nil {
 				continue
 			}
 			if lost := m.blockedBy(u); lost != "" {
@@ -202,9 +211,13 @@ func (m *Manager) blockedBy(u *unit) string {
 func (m *Manager) begin(u *unit) {
 	u.disarm()
 	u.start++
-	u.unhealthy = false
+	u.unhealthy, u.ready = false, false
 	process, err := m.Start(u.Name)
 	u.machine.Started(time.Now())
+	if errors.Is(err, ErrGone) {
+		m.gone = err
+		return
+	}
 	if err != nil {
 		u.phase = running
 		m.exited(u, Exit{Err: err})
@@ -237,7 +250,7 @@ func (m *Manager) watch(u *unit) {
 	ctx, cancel := context.WithCancel(context.Background())
 	u.uncheck = cancel
 	start := u.start
-	go u.Health.Watch(ctx, m.Dial, func(failed int, err error) {
+	go u.Health.Watch(ctx, m.Dial, m.Paused, func(failed int, err error) {
 		m.post(func() {
 			if u.start == start && u.phase == running {
 				m.answered(u, failed, err)
@@ -262,10 +275,11 @@ func (m *Manager) answered(u *unit, failed int, err error) {
 
 // ready notes that a service is up; what waits for it can start.
 func (m *Manager) ready(u *unit) {
-	if !u.up || u.phase == running && u.Notify {
-		m.Tell(Event{Kind: EventReady, Service: u.Name})
+	if u.ready {
+		return
 	}
-	u.up = true
+	u.up, u.ready = true, true
+	m.Tell(Event{Kind: EventReady, Service: u.Name})
 	m.startDue()
 }
 

@@ -108,15 +108,15 @@ func TestRestartsUntilGivenUp(t *testing.T) {
 			t.Errorf("got %v, %v, want exit code 78", e, err)
 		}
 		s.want("0s main start", "0s main ready", "1m0s main ended by signal 9", "1m0s main restart",
-			"1m1s main start", "1m2s main exited with 75", "1m2s main restart",
-			"1m2s main start", "1m3s main exited with 78", "1m3s main give up")
+			"1m1s main start", "1m1s main ready", "1m2s main exited with 75", "1m2s main restart",
+			"1m2s main start", "1m2s main ready", "1m3s main exited with 78", "1m3s main give up")
 	})
 }
 
 func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forever := []behaviour{{term: time.Second}}
-		s := newStage(t, map[string][]behaviour{Main: forever, "dashboard": forever, "database": forever, "other": {{term: 2 * time.Second}}},
+		s := newStage(t, map[string][]behaviour{Main: forever, "dashboard": forever, "database": forever, "other": {{term: 1500 * time.Millisecond}}},
 			service(Main, rules(OnFailure), "database"), service("dashboard", rules(OnFailure), Main), service("database", rules(OnFailure)), service("other", rules(OnFailure)))
 		go func() {
 			time.Sleep(time.Minute)
@@ -127,7 +127,7 @@ func TestOrder(t *testing.T) {
 		}
 		s.want("0s database start", "0s database ready", "0s main start", "0s main ready", "0s dashboard start", "0s dashboard ready", "0s other start", "0s other ready",
 			"1m0s dashboard stop", "1m0s other stop", "1m1s dashboard exited with 0", "1m1s main stop",
-			"1m2s other exited with 0", "1m2s main exited with 0", "1m2s database stop", "1m3s database exited with 0")
+			"1m1.5s other exited with 0", "1m2s main exited with 0", "1m2s database stop", "1m3s database exited with 0")
 	})
 }
 
@@ -211,6 +211,15 @@ func TestSandboxGone(t *testing.T) {
 	})
 }
 
+func TestNothingStartsAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, map[string][]behaviour{Main: {{runs: time.Second, exit: Exit{Code: 1}}, {err: ErrGone}}}, service(Main, rules(Always)))
+		if _, err := s.m.Run(); !errors.Is(err, ErrGone) {
+			t.Errorf("got %v, want %v", err, ErrGone)
+		}
+	})
+}
+
 type lost struct{ err error }
 
 func (l lost) Wait() (Exit, error)               { return Exit{}, l.err }
@@ -265,6 +274,6 @@ func TestUnhealthyIsStartedAgain(t *testing.T) {
 		}
 		s.want("0s main start", "5s main ready", "5s dashboard start", "5s dashboard ready",
 			"1m5s main unhealthy", "1m15s main unhealthy", "1m15s main stop", "1m16s main exited with 0", "1m16s main restart",
-			"1m17s main start", "2m17s main exited with 0", "2m17s dashboard stop", "2m17s dashboard exited with 0")
+			"1m17s main start", "1m20.5s main ready", "2m17s main exited with 0", "2m17s dashboard stop", "2m17s dashboard exited with 0")
 	})
 }

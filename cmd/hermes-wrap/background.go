@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,18 +139,8 @@ func (b *background) toLog(log *supervise.Log) {
 // openLog opens the log of a run in the background. What this process and its
 // proxy print by accident, such as the trace of a crash, goes there too.
 func (l *launch) openLog() (*supervise.Log, error) {
-	s := l.prep.policy.Supervise.Log
-	path, most, keep := filepath.Join(l.session.Path, session.LogName), int64(s.MaxSize), s.Keep
-	if s.File.Abs != "" {
-		path = s.File.Abs
-	}
-	if most == 0 {
-		most = logMaxSize
-	}
-	if keep == 0 {
-		keep = logKeep
-	}
-	f, err := supervise.OpenFile(path, most, keep, func(error, int) {})
+	path := l.logPath()
+	f, err := l.openLogFile(func(error, int) {})
 	if err != nil {
 		return nil, err
 	}
@@ -166,6 +157,20 @@ func (l *launch) openLog() (*supervise.Log, error) {
 	})
 }
 
+// logPath is where the run's output is kept.
+func (l *launch) logPath() string {
+	return cmp.Or(l.prep.policy.Supervise.Log.File.Abs, filepath.Join(l.session.Path, session.LogName))
+}
+
+// openLogFile opens the log itself.
+func (l *launch) openLogFile(failed func(err error, lost int)) (*supervise.File, error) {
+	s := l.prep.policy.Supervise.Log
+	if err := os.MkdirAll(filepath.Dir(l.logPath()), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of the log: %w", err)
+	}
+	return supervise.OpenFile(l.logPath(), cmp.Or(int64(s.MaxSize), logMaxSize), cmp.Or(s.Keep, logKeep), failed)
+}
+
 // output is where the command's standard streams lead.
 type output struct {
 	stdio  [3]*os.File
@@ -176,6 +181,9 @@ type output struct {
 // openOutput gives a run in the foreground the caller's streams, and one in the
 // background a log, with a terminal before it if asked for.
 func (l *launch) openOutput() (o output, err error) {
+	if l.supervised() {
+		return output{close: func() {}}, nil // each service has streams of its own
+	}
 	if l.back == nil {
 		return output{stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, close: func() {}}, nil
 	}

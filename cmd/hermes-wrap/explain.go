@@ -26,7 +26,8 @@ type explanation struct {
 	Limits   []sandbox.Limit       `json:"limits"`
 	Network  []string              `json:"network"`
 	Secrets  []string              `json:"credentials,omitempty"` // never their values
-	Env      []string              `json:"env"`                   // names only
+	Services []string              `json:"services,omitempty"`
+	Env      []string              `json:"env"` // names only
 	Dropped  []string              `json:"dropped,omitempty"`
 	Warnings []string              `json:"warnings,omitempty"`
 }
@@ -36,7 +37,7 @@ func explanationOf(p prepared) explanation {
 		Policy: p.policy.Name, Digest: p.policy.Digest, Sources: p.policy.Sources, Command: p.plan.Argv,
 		Program: p.plan.Program, Cwd: p.plan.Cwd, Layers: layersOf(p.plan), Degraded: p.plan.Degraded,
 		Files: p.plan.Notes(), Limits: p.plan.Limits.Limits, Network: networkLines(p), Dropped: p.plan.Dropped,
-		Warnings: p.plan.Warnings, Secrets: credentialLines(p.policy),
+		Warnings: p.plan.Warnings, Secrets: credentialLines(p.policy), Services: serviceLines(p.policy),
 	}
 	for _, kv := range p.plan.Env {
 		name, _, _ := strings.Cut(kv, "=")
@@ -77,6 +78,12 @@ func explain(w io.Writer, p prepared, asJSON bool) error {
 		b.WriteString("\ncredentials\n")
 	}
 	for _, line := range e.Secrets {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	if len(e.Services) > 0 {
+		b.WriteString("\nservices\n")
+	}
+	for _, line := range e.Services {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	b.WriteString("\nlimits\n")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -34,6 +33,7 @@ type runFlags struct {
 	dryRun, trace, json, quiet bool
 	// detach runs in the background, and tty with a terminal there.
 	detach, tty bool
+	noSupervise bool
 }
 
 var (
@@ -54,6 +54,7 @@ type launch struct {
 	prep      prepared
 	keeper    *keeper
 	tokens    map[string]string // of what is published, by the name of its entry
+	outside   *serviceManager
 	began     time.Time
 	dieOf     unix.Signal // the terminal's signal that ended the command
 
@@ -210,7 +211,7 @@ func (l *launch) enter() (int, error) {
 	go reloads.refreshSecrets()
 	go reloads.watchSecrets()
 	go relayStops(l.stop, px.events, time.Duration(p.Limits.Time))
-	res, err := sandbox.Run(context.Background(), sandbox.Options{
+	res, err := l.inside(sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: out.stdio, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: l.stop, Grace: time.Duration(p.Process.StopGrace),
 		Started:  l.started,

@@ -13,7 +13,6 @@ func unfinished(p policy.Policy) error {
 			ps = append(ps, policy.Problem{Pos: p.Where[key], Path: key, What: "this version does not carry it out", Hint: "remove the key"})
 		}
 	}
-	refuse("supervise", p.Supervise.Active())
 	refuse("state", p.State == "persistent" && (p.Workspace.Access == policy.AccessCow || len(p.Filesystem.Cow) > 0))
 	if len(ps) > 0 {
 		return ps

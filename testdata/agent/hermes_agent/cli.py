@@ -29,6 +29,7 @@ def parser():
     commands = p.add_subparsers(dest="command")
     run = commands.add_parser("gateway").add_subparsers(dest="action", required=True).add_parser("run")
     run.add_argument("--no-supervise", action="store_true")
+    commands.add_parser("dashboard").add_argument("--port", type=int, default=9119)
     return p
 
 
@@ -63,6 +64,8 @@ def main():
     home = os.environ.get("HERMES_HOME") or os.path.expanduser("~/.hermes")
     if arguments.command == "gateway":
         return gateway.run(home)
+    if arguments.command == "dashboard":
+        return gateway.dashboard(arguments.port)
     signal.signal(signal.SIGINT, interrupted)
     state.create(home)
     if arguments.hostile:

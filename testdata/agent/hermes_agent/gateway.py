@@ -8,10 +8,11 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 
-EXIT_RESTART, EXIT_CONFIG = 75, 78
+EXIT_FAILED, EXIT_RESTART, EXIT_CONFIG = 1, 75, 78
 PLACEHOLDERS = ("changeme", "your-api-key", "placeholder")
 
 
@@ -37,7 +38,10 @@ def parse_config(path):
 
 
 def api_key(config):
+    """The key of the API server, or None when the server is off."""
     key = os.environ.get("API_SERVER_KEY") or config.get("api_server_key", "")
+    if not key and "API_SERVER_PORT" not in os.environ:
+        return None
     if len(key) < 16 or any(word in key.lower() for word in PLACEHOLDERS):
         raise ConfigError("API_SERVER_KEY needs at least 16 characters and must not be a placeholder")
     return key
@@ -45,7 +49,7 @@ def api_key(config):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        authorised = hmac.compare_digest(self.headers.get("Authorization", ""), "Bearer " + self.server.key)
+        authorised = self.server.key is None or hmac.compare_digest(self.headers.get("Authorization", ""), "Bearer " + self.server.key)
         if self.path == "/health":
             self.reply(200, {"status": "ok"})
         elif not authorised:
@@ -74,6 +78,57 @@ def notify(text):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
         connection.sendto(text.encode(), "\0" + address[1:] if address.startswith("@") else address)
+
+
+def watchdog():
+    """How often the supervisor wants a sign of life (seconds)."""
+    return int(os.environ.get("WATCHDOG_USEC") or 10_000_000) / 2e6
+
+
+def chatter(home, interval):
+    """Writes numbered lines, and after each its number to a file: what the
+    supervisor must have seen when this process is killed."""
+    counter = os.open(os.path.join(home, "gateway.lines"), os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    number = 0
+    while True:
+        os.write(1, b"line %d of %d\n" % (number, os.getpid()))
+        os.pwrite(counter, b"%d %d\n" % (os.getpid(), number), 0)
+        number += 1
+        threading.Event().wait(interval)
+
+
+def brood():
+    """Children that a gateway has: one in its process group, one in a session of
+    its own. Both would outlive it."""
+    for session in (False, True):
+        subprocess.Popen(["sleep", "3600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                         start_new_session=session)
+
+
+def api_server(key, port):
+    """Answers on a port of the loopback; without a key nobody is asked for one."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.key, server.daemon_threads = key, False
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def dashboard(port):
+    """A second service beside the gateway, with the same insistence on a key."""
+    try:
+        server = api_server(api_key({}), port)
+    except (ConfigError, OSError) as error:
+        sys.stderr.write("hermes dashboard: %s\n" % error)
+        return EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *arguments: ended.set())
+    sys.stdout.write("dashboard on 127.0.0.1:%d\n" % port)
+    sys.stdout.flush()
+    ended.wait()
+    server.shutdown()
+    sys.stdout.write("dashboard ended\n")
+    return 0
 
 
 def control(server, ended):
@@ -106,8 +161,7 @@ def run(home):
         sys.stderr.write("hermes gateway: %s\n" % error)
         return EXIT_CONFIG
     port = int(os.environ.get("API_SERVER_PORT") or config.get("api_server_port") or 8642)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.key, server.daemon_threads = key, False
+    server = api_server(key, port) if key else None
     pid_file, path = os.path.join(home, "gateway.pid"), os.path.join(home, "gateway.sock")
     with open(pid_file, "w") as file:
         file.write("%d\n" % os.getpid())
@@ -121,21 +175,29 @@ def run(home):
     ended, status = threading.Event(), [0]
 
     def stop(number, frame):
+        if number == signal.SIGUSR2:
+            os._exit(EXIT_FAILED)  # a crash
         status[0] = EXIT_RESTART if number == signal.SIGUSR1 else 0
         ended.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, stop)
     threading.Thread(target=control, args=(local, ended), daemon=True).start()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    notify("READY=1\nMAINPID=%d" % os.getpid())
-    sys.stdout.write("gateway on 127.0.0.1:%d\n" % port)
+    if "HERMES_STANDIN_BROOD" in os.environ:
+        brood()
+    notify("READY=1\nSTATUS=serving\nMAINPID=%d" % os.getpid())
+    sys.stdout.write("gateway on 127.0.0.1:%d\n" % port if server else "gateway without an API server\n")
     sys.stdout.flush()
-    while not ended.wait(5):
+    if "HERMES_STANDIN_CHATTER" in os.environ:
+        threading.Thread(target=chatter, args=(home, float(os.environ["HERMES_STANDIN_CHATTER"])), daemon=True).start()
+    while not ended.wait(watchdog()):
         notify("WATCHDOG=1")
     notify("STOPPING=1")
-    server.shutdown()
-    server.server_close()  # waits for requests that are still being answered
+    ended.clear()
+    ended.wait(float(os.environ.get("HERMES_STANDIN_DRAIN") or 0))
+    if server:
+        server.shutdown()
+        server.server_close()  # waits for requests that are still being answered
     local.close()
     for name in (path, pid_file):
         os.unlink(name)
