@@ -21,7 +21,7 @@ const module = "github.com/hermes-wrap/hermes-wrap"
 // A package that is not listed may not exist: adding one is a decision.
 var siblings = map[string][]string{
 	"cmd/hermes-wrap": {
-		"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "registries", "sandbox", "secret", "session", "state", "supervise",
+		"audit", "hermes", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "registries", "sandbox", "secret", "session", "state", "supervise",
 	},
 	"policy":               {},
 	"policy/internal/gen":  {"policy"},
@@ -31,6 +31,7 @@ var siblings = map[string][]string{
 	"netpolicy/credential": {"netpolicy", "netpolicy/strictjson", "policy"},
 	"netpolicy/inference":  {"netpolicy", "netpolicy/strictjson", "policy"},
 	"netpolicy/proxy":      {"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/strictjson", "policy"},
+	"hermes":               {},
 	"secret":               {"policy"},
 	"session":              {},
 	"state":                {},
@@ -63,7 +64,7 @@ var owners = map[string][]string{
 	"github.com/sirupsen/logrus":                    {"sandbox"}, // to silence libcontainer's
 	"github.com/spf13/cobra":                        {"cmd/hermes-wrap"},
 	"github.com/vishvananda/netlink":                {"sandbox"},
-	"go.yaml.in/yaml/v4":                            {"policy"},
+	"go.yaml.in/yaml/v4":                            {"hermes", "policy"},
 	"golang.org/x/net":                              {"netpolicy", "netpolicy/proxy", "policy"},
 	"golang.org/x/sys":                              {"audit", "cmd/hermes-wrap", "netpolicy/proxy", "sandbox", "session", "state", "state/overlaytest"},
 	"kernel.org/pub/linux/libs/security/libcap/psx": {"sandbox"},

@@ -35,6 +35,7 @@ func (c *commandLine) doctor() *cobra.Command {
 		}
 		return found.WriteTable(os.Stdout)
 	}
+	cmd.AddCommand(c.doctorHermes())
 	return cmd
 }
 
