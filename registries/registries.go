@@ -96,8 +96,10 @@ func parsePlace(from, raw string) (place, error) {
 	case err != nil || u.Hostname() == "" || u.Scheme != "https" && u.Scheme != "http":
 		return place{}, Trouble{fmt.Sprintf("%s: the registry is not an https URL", from), "correct it there"}
 	case u.User != nil:
-		return place{}, Trouble{fmt.Sprintf("%s: the URL holds a password, which would show inside", from),
-			"take it out there, and write a rule with a credential in your policy"}
+		return place{}, Trouble{
+			fmt.Sprintf("%s: the URL holds a password, which would show inside", from),
+			"take it out there, and write a rule with a credential in your policy",
+		}
 	case u.RawQuery != "" || u.Fragment != "" || !pathForm.MatchString(u.EscapedPath()) || strings.Contains(u.Path+"/", "/../"):
 		return place{}, Trouble{fmt.Sprintf("%s: the URL holds more than a host and a plain path", from), "write a rule for it in your policy"}
 	}

@@ -51,20 +51,26 @@ func TestFragment(t *testing.T) {
 		{
 			name: "npm", client: "npm",
 			files: map[string]string{"home/.npmrc": "; mine\nregistry = https://Packages.example.org/npm/\nfund=true\n", "global": "registry=https://other.example.org/\n"},
-			want: []string{`host: "packages.example.org"`, `paths: ["/npm/**"]`, "methods: [GET, HEAD]", "encoded_slash: true", "ports: [443]",
-				`npm_config_registry: "https://packages.example.org/npm/"`, "/home/.npmrc:2", "/home/.npmrc?"},
+			want: []string{
+				`host: "packages.example.org"`, `paths: ["/npm/**"]`, "methods: [GET, HEAD]", "encoded_slash: true", "ports: [443]",
+				`npm_config_registry: "https://packages.example.org/npm/"`, "/home/.npmrc:2", "/home/.npmrc?",
+			},
 			not: []string{"other.example.org", "credentials:", "read:"},
 		},
-		{name: "npm: the environment counts first", client: "npm", env: map[string]string{"NPM_CONFIG_REGISTRY": "http://127.0.0.1:4873"},
+		{
+			name: "npm: the environment counts first", client: "npm", env: map[string]string{"NPM_CONFIG_REGISTRY": "http://127.0.0.1:4873"},
 			files: map[string]string{"home/.npmrc": "registry=https://packages.example.org/\n"},
-			want:  []string{`host: "127.0.0.1"`, "ports: [4873]", "# from NPM_CONFIG_REGISTRY"}, not: []string{"packages.example.org"}},
+			want:  []string{`host: "127.0.0.1"`, "ports: [4873]", "# from NPM_CONFIG_REGISTRY"}, not: []string{"packages.example.org"},
+		},
 		{name: "npm: the global file", client: "npm", files: map[string]string{"global": "registry=https://other.example.org/\n"}, want: []string{"other.example.org"}},
 		{
 			name: "npm: token", client: "npm",
 			files: map[string]string{"home/.npmrc": "registry=https://packages.example.org/npm/\n@acme:registry=https://acme.example.org/\n" +
 				"//packages.example.org/npm/:_authToken=" + secretToken + "\n//acme.example.org/:_authToken=${ACME_TOKEN}\n//elsewhere.example.org/:_auth=abc\n"},
-			want: []string{"{file: \"{dir}/home/.npmrc\", key: \"//packages.example.org/npm/:_authToken\"}", "{env: ACME_TOKEN}", "attach: bearer",
-				`hosts: ["acme.example.org"]`, "credential: npm-2"},
+			want: []string{
+				"{file: \"{dir}/home/.npmrc\", key: \"//packages.example.org/npm/:_authToken\"}", "{env: ACME_TOKEN}", "attach: bearer",
+				`hosts: ["acme.example.org"]`, "credential: npm-2",
+			},
 			not: []string{secretToken, "elsewhere", "  read:"},
 		},
 		{name: "npm: scopes without secrets", client: "npm", files: map[string]string{"home/.npmrc": "@acme:registry=https://acme.example.org/\n"}, want: []string{"  read:\n    - \"{dir}/home/.npmrc\""}},
@@ -78,28 +84,40 @@ func TestFragment(t *testing.T) {
 		{name: "npm: YAML in the host", client: "npm", files: map[string]string{"home/.npmrc": "registry=https://a\", any: \"/\n"}, trouble: "not an https URL"},
 
 		{name: "pip: nothing", client: "pip", files: map[string]string{"home/.config/pip/pip.conf": "[global]\ntimeout=3\n"}, trouble: "no registry is configured for pip"},
-		{name: "pip", client: "pip",
+		{
+			name: "pip", client: "pip",
 			files: map[string]string{"home/.config/pip/pip.conf": "[global]\nindex-url = https://pip.example.org/simple\nextra-index-url =\n    https://more.example.org/simple\n    https://third.example.org/x\n"},
-			want: []string{`host: "pip.example.org"`, `host: "third.example.org"`, `paths: ["/**"]`, `PIP_INDEX_URL: "https://pip.example.org/simple/"`, `UV_DEFAULT_INDEX`,
-				`PIP_EXTRA_INDEX_URL: "https://more.example.org/simple/ https://third.example.org/x/"`}},
+			want: []string{
+				`host: "pip.example.org"`, `host: "third.example.org"`, `paths: ["/**"]`, `PIP_INDEX_URL: "https://pip.example.org/simple/"`, `UV_DEFAULT_INDEX`,
+				`PIP_EXTRA_INDEX_URL: "https://more.example.org/simple/ https://third.example.org/x/"`,
+			},
+		},
 		{name: "pip: password", client: "pip", env: map[string]string{"PIP_INDEX_URL": "https://me:" + secretToken + "@pip.example.org/simple"}, trouble: "PIP_INDEX_URL: the URL holds a password"},
-		{name: "uv", client: "pip",
+		{
+			name: "uv", client: "pip",
 			files: map[string]string{"home/.config/uv/uv.toml": "# mine\nextra-index-url = [\n  \"https://more.example.org/simple\",\n]\n[[index]]\nname = \"a\"\nurl = \"https://uv.example.org/simple\"\ndefault = true\n"},
-			want:  []string{`host: "uv.example.org"`, `host: "more.example.org"`}},
+			want:  []string{`host: "uv.example.org"`, `host: "more.example.org"`},
+		},
 
 		{name: "go: nothing", client: "go", trouble: "no registry is configured for go"},
-		{name: "go: the installed Go's own", client: "go", files: map[string]string{"goroot/go.env": "GOPROXY=https://go.example.org,direct\nGOSUMDB=sum.example.org\n"},
-			want: []string{`host: "go.example.org"`, `host: "sum.example.org"`, `GOPROXY: "https://go.example.org"`, `GOSUMDB: "sum.example.org"`}, not: []string{"direct"}},
-		{name: "go: the user's file", client: "go", files: map[string]string{"home/.config/go/env": "GOPROXY=https://a.example.org/x|https://b.example.org,off,https://c.example.org\nGOSUMDB=off\nGOPRIVATE=example.org/p\n", "goroot/go.env": "GOPROXY=https://go.example.org\nGOSUMDB=sum.example.org\n"},
-			want: []string{`paths: ["/x/**"]`, `host: "b.example.org"`, `GOSUMDB: "off"`, `GOPRIVATE: "example.org/p"`}, not: []string{"c.example.org", "sum.example.org", "go.example.org"}},
+		{
+			name: "go: the installed Go's own", client: "go", files: map[string]string{"goroot/go.env": "GOPROXY=https://go.example.org,direct\nGOSUMDB=sum.example.org\n"},
+			want: []string{`host: "go.example.org"`, `host: "sum.example.org"`, `GOPROXY: "https://go.example.org"`, `GOSUMDB: "sum.example.org"`}, not: []string{"direct"},
+		},
+		{
+			name: "go: the user's file", client: "go", files: map[string]string{"home/.config/go/env": "GOPROXY=https://a.example.org/x|https://b.example.org,off,https://c.example.org\nGOSUMDB=off\nGOPRIVATE=example.org/p\n", "goroot/go.env": "GOPROXY=https://go.example.org\nGOSUMDB=sum.example.org\n"},
+			want: []string{`paths: ["/x/**"]`, `host: "b.example.org"`, `GOSUMDB: "off"`, `GOPRIVATE: "example.org/p"`}, not: []string{"c.example.org", "sum.example.org", "go.example.org"},
+		},
 		{name: "go: a database by another way", client: "go", env: map[string]string{"GOPROXY": "https://go.example.org", "GOSUMDB": "sum.example.org+abc https://db.example.org/s"}, want: []string{`host: "db.example.org"`}, not: []string{`host: "sum.example.org"`}},
 		{name: "go: direct", client: "go", env: map[string]string{"GOPROXY": "direct"}, trouble: "no registry"},
 		{name: "go: password", client: "go", env: map[string]string{"GOPROXY": "https://me:" + secretToken + "@go.example.org"}, trouble: "holds a password"},
 
 		{name: "cargo: nothing", client: "cargo", files: map[string]string{"home/.cargo/config.toml": "[build]\njobs = 4\n"}, trouble: "no registry is configured for cargo"},
-		{name: "cargo", client: "cargo",
+		{
+			name: "cargo", client: "cargo",
 			files: map[string]string{"home/.cargo/config.toml": "[source.crates-io]\nreplace-with = \"mirror\"\n[source.\"mirror\"]\nregistry = \"sparse+https://crates.example.org/index/\" # mine\n[registries]\nacme = { index = \"sparse+https://acme.example.org/\" }\n"},
-			want:  []string{`host: "crates.example.org"`, `host: "acme.example.org"`, "  read:\n    - \"{dir}/home/.cargo/config.toml\""}},
+			want:  []string{`host: "crates.example.org"`, `host: "acme.example.org"`, "  read:\n    - \"{dir}/home/.cargo/config.toml\""},
+		},
 		{name: "cargo: token", client: "cargo", files: map[string]string{"home/.cargo/config.toml": "[registries.acme]\nindex = \"sparse+https://acme.example.org/\"\ntoken = \"" + secretToken + "\"\n"}, trouble: "is a secret"},
 		{name: "cargo: git", client: "cargo", files: map[string]string{"home/.cargo/config.toml": "[registries.acme]\nindex = \"https://acme.example.org/index.git\"\n"}, trouble: "git repository"},
 	} {

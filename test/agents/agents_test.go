@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,12 +34,16 @@ const limit = 3 * time.Minute
 // agent is how one agent is started for a task.
 type agent struct {
 	name string
+	// profile is the built-in that it runs under.
+	profile string
 	// variable holds its key, and prefix is what keys look like.
 	variable, prefix string
 	// program is below node_modules; {arch} is x64 or arm64.
 	program string
 	args    []string
 	env     []string
+	// quiet are variables that the profile sets.
+	quiet []string
 	// provider and attach are what the policy says of its models.
 	provider, attach string
 	// files are written into its home ("~/…") or workspace; {base} is the
@@ -50,7 +55,7 @@ const prompt = "Run the command that you are told to run, then stop."
 
 var agents = []agent{
 	{
-		name: "codex", variable: "OPENAI_API_KEY", prefix: "sk-proj-", provider: "openai-compatible", attach: "attach: bearer",
+		name: "codex", profile: "codex", variable: "OPENAI_API_KEY", prefix: "sk-proj-", provider: "openai-compatible", attach: "attach: bearer",
 		program: ".bin/codex",
 		args: []string{
 			"exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-c", "features.plugins=false", "-c", `web_search="disabled"`,
@@ -65,25 +70,25 @@ wire_api = "responses"
 `},
 	},
 	{
-		name: "claude", variable: "ANTHROPIC_API_KEY", prefix: "sk-ant-api03-", provider: "anthropic", attach: "attach: header\n    header: X-Api-Key",
+		name: "claude", profile: "claude-code", variable: "ANTHROPIC_API_KEY", prefix: "sk-ant-api03-", provider: "anthropic", attach: "attach: header\n    header: X-Api-Key",
 		program: "@anthropic-ai/claude-code-linux-{arch}/claude",
 		args:    []string{"-p", prompt, "--dangerously-skip-permissions", "--model", "test-model"},
-		env: []string{
-			"ANTHROPIC_BASE_URL={base}", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1",
-		},
+		env:     []string{"ANTHROPIC_BASE_URL={base}"},
+		quiet:   []string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_AUTOUPDATER=1", "DISABLE_TELEMETRY=1"},
 	},
 	{
-		name: "gemini", variable: "GEMINI_API_KEY", prefix: "AIza", provider: "gemini", attach: "attach: header\n    header: X-Goog-Api-Key",
+		name: "gemini", profile: "gemini-cli", variable: "GEMINI_API_KEY", prefix: "AIza", provider: "gemini", attach: "attach: header\n    header: X-Goog-Api-Key",
 		program: ".bin/gemini",
 		args:    []string{"-p", prompt, "--yolo", "--model", "test-model", "--skip-trust"},
-		env:     []string{"GOOGLE_GEMINI_BASE_URL={base}", "GEMINI_CLI_NO_RELAUNCH=true"},
+		env:     []string{"GOOGLE_GEMINI_BASE_URL={base}"},
+		quiet:   []string{"GEMINI_CLI_NO_RELAUNCH=true"},
 		files:   map[string]string{"~/.gemini/settings.json": `{"security":{"auth":{"selectedType":"gemini-api-key"}},"privacy":{"usageStatisticsEnabled":false},"general":{"disableAutoUpdate":true}}`},
 	},
 	{
-		name: "opencode", variable: "OPENROUTER_API_KEY", prefix: "sk-or-v1-", provider: "openai-compatible", attach: "attach: bearer",
+		name: "opencode", profile: "opencode", variable: "OPENROUTER_API_KEY", prefix: "sk-or-v1-", provider: "openai-compatible", attach: "attach: bearer",
 		program: "opencode-linux-{arch}/bin/opencode",
 		args:    []string{"run", "--model", "test/test-model", prompt},
-		env:     []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1"},
+		quiet:   []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1"},
 		files: map[string]string{"opencode.json": `{"provider":{"test":{"npm":"@ai-sdk/openai-compatible","name":"test",
 "options":{"baseURL":"{base}/v1","apiKey":"{env:OPENROUTER_API_KEY}"},"models":{"test-model":{"name":"test"}}}},"permission":{"*":"allow"}}`},
 	},
@@ -186,7 +191,7 @@ func TestBare(t *testing.T) {
 			t.Cleanup(server.Close)
 			env := a.setUp(t, r.w, r.work, server.URL)
 			cmd := r.w.Bare(r.work, append([]string{a.path(r.modules)}, a.args...)...)
-			cmd.Env = append(append(cmd.Env, env...), a.variable+"="+r.key)
+			cmd.Env = append(slices.Concat(cmd.Env, env, a.quiet), a.variable+"="+r.key)
 			found, environ := r.finish(t, wraptest.Run(t, cmd, limit))
 			if !strings.Contains(found, "found the secret in /proc/") || !strings.Contains(environ, r.key) {
 				t.Errorf("got %q from the search, want the key in another process", found)
@@ -225,15 +230,21 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// policy is the whole policy of a run: the agent's program and its home, the
-// models, and nothing else.
+// policy is the agent's profile, with the provider of this test in the place of
+// the real one.
 func (r trial) policy(t *testing.T, server serverPlace, env []string) string {
 	t.Helper()
+	r.w.PolicyFile(t, "without-provider", fmt.Sprintf(`version: 1
+extends: [builtin:%s]
+credentials: {}
+inference: {routes: []}
+assert: []
+`, r.profile))
 	var b strings.Builder
 	fmt.Fprintf(&b, `version: 1
-workspace: {path: ., access: write, exec: true}
+extends: [./without-provider.yaml]
 filesystem:
-  exec: [%s, /usr/bin/node]
+  exec: [%s]
 network:
   ca: [%s]
   hosts: {provider.test: [127.0.0.1]}
