@@ -44,6 +44,7 @@ var groups = []group{
 	{"https", "network", measureHTTPS},
 	{"peers", "network", measurePeers},
 	{"decide", "network", measureDecide},
+	{"state", "state", measureState},
 }
 
 func main() {

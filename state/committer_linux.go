@@ -19,6 +19,7 @@ type committer struct {
 	// written are temporary files that wait for their names.
 	written []int
 	bytes   int64
+	buffers buffers
 }
 
 // Bounds of what is written before it is made durable and given its names.
@@ -277,7 +278,7 @@ func (c *committer) done(s step, dir int, name string, st unix.Stat_t, there boo
 		return false, err
 	}
 	defer b.Close()
-	return sameBytes(a, b)
+	return c.buffers.same(a, b)
 }
 
 // move lets the layer's file become the host's. What must not come along is taken

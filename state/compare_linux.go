@@ -38,7 +38,7 @@ func (d *differ) compare(p pair, name string, ours, theirs unix.Stat_t, there bo
 	case !there:
 		c.Kind = Added
 	default:
-		if c.Aspects, err = aspects(p, name, c); err != nil {
+		if c.Aspects, err = d.aspects(p, name, c); err != nil {
 			return c, err
 		}
 		if len(c.Aspects) > 0 {
@@ -98,7 +98,7 @@ func canRead(dir int, name string, t Type) bool {
 
 // aspects says in what two entries differ. The host's setuid and setgid bits
 // are its own.
-func aspects(p pair, name string, c Change) (what []string, err error) {
+func (d *differ) aspects(p pair, name string, c Change) (what []string, err error) {
 	if c.Old.Type != c.New.Type {
 		return []string{"type"}, nil
 	}
@@ -109,7 +109,7 @@ func aspects(p pair, name string, c Change) (what []string, err error) {
 		}
 		return what, nil
 	case File:
-		same, err := sameContent(p, name, c)
+		same, err := d.sameContent(p, name, c)
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func plainMode(e Entry) uint32 {
 	return e.Mode & 0o777
 }
 
-func sameContent(p pair, name string, c Change) (bool, error) {
+func (d *differ) sameContent(p pair, name string, c Change) (bool, error) {
 	if c.Old.Size != c.New.Size {
 		return false, nil
 	}
@@ -151,22 +151,28 @@ func sameContent(p pair, name string, c Change) (bool, error) {
 		return false, err
 	}
 	defer b.Close()
-	return sameBytes(a, b)
+	return d.buffers.same(a, b)
 }
 
-func sameBytes(a, b *os.File) (bool, error) {
-	x, y := make([]byte, 64<<10), make([]byte, 64<<10)
+// buffers are used again for each pair of files.
+type buffers struct{ a, b []byte }
+
+// same tells whether two files have the same content.
+func (b *buffers) same(x, y *os.File) (bool, error) {
+	if b.a == nil {
+		b.a, b.b = make([]byte, 64<<10), make([]byte, 64<<10)
+	}
 	for {
-		n, errA := io.ReadFull(a, x)
-		m, errB := io.ReadFull(b, y)
-		if n != m || !bytes.Equal(x[:n], y[:m]) {
+		n, errX := io.ReadFull(x, b.a)
+		m, errY := io.ReadFull(y, b.b)
+		if n != m || !bytes.Equal(b.a[:n], b.b[:m]) {
 			return false, nil
 		}
-		if ended(errA) || ended(errB) {
-			return ended(errA) && ended(errB), nil
+		if ended(errX) || ended(errY) {
+			return ended(errX) && ended(errY), nil
 		}
-		if errA != nil || errB != nil {
-			return false, errors.Join(errA, errB)
+		if errX != nil || errY != nil {
+			return false, errors.Join(errX, errY)
 		}
 	}
 }

@@ -55,6 +55,7 @@ type differ struct {
 	opaque  map[string]bool // directories that hide the host's
 	changes []Change
 	entries int
+	buffers buffers
 }
 
 // pair is one directory in the layer and on the host; -1 where it is not one.

@@ -83,12 +83,16 @@ func readNames(dir int) ([]string, error) {
 
 // readLink gives the target of a symbolic link.
 func readLink(dir int, name string) (string, error) {
-	b := make([]byte, unix.PathMax+1)
-	n, err := unix.Readlinkat(dir, name, b)
-	if err != nil {
-		return "", err
+	for size := 256; ; size *= 16 {
+		b := make([]byte, size)
+		n, err := unix.Readlinkat(dir, name, b)
+		if err != nil {
+			return "", err
+		}
+		if n < size || size > unix.PathMax {
+			return string(b[:n]), nil
+		}
 	}
-	return string(b[:n]), nil
 }
 
 // writeFile replaces a file of ours, whole or not at all.
