@@ -84,14 +84,10 @@ func (k *keeper) tokens(ctx context.Context, p policy.Policy) (map[string]string
 			continue
 		}
 		token, err := k.reader.Read(ctx, *e.Bearer)
-		what := ""
 		if err != nil {
-			what = err.Error()
-		} else if what = policy.CheckKey(token); what != "" {
-			what = "the token " + what
-		}
-		if what != "" {
-			ps = append(ps, policy.Problem{Pos: e.Pos, Path: "network.publish", What: what, Hint: "make a token: " + makeKey})
+			ps = append(ps, policy.Problem{Pos: e.Pos, Path: "network.publish", What: err.Error()})
+		} else if what := policy.CheckKey(token); what != "" {
+			ps = append(ps, policy.Problem{Pos: e.Pos, Path: "network.publish", What: fmt.Sprintf("the token of %q %s", e.Label(), what), Hint: "make one: " + makeKey})
 		}
 		out[e.Label()] = token
 	}
