@@ -31,11 +31,14 @@ type published struct {
 }
 
 // publishPort serves an entry; inside is where its port leads, "" to nowhere.
-func publishPort(t *testing.T, in Inbound, inside string) *published {
+func publishPort(t *testing.T, in Inbound, inside string, set ...func(*Server)) *published {
 	t.Helper()
 	w := newWorld(t, policy.Network{})
 	in.Name, in.Pos = "api", "p.yaml:1:1"
 	w.srv.Rules.Inbound = map[string]Inbound{"api": in}
+	for _, f := range set {
+		f(w.srv)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -213,8 +216,7 @@ func TestInboundHostileService(t *testing.T) {
 // meanwhile.
 func TestInboundSlowHead(t *testing.T) {
 	addr, _ := inner(t, okAnswer)
-	p := publishPort(t, withToken(guestToken), addr)
-	p.srv.Limits.Head = 200 * time.Millisecond
+	p := publishPort(t, withToken(guestToken), addr, func(s *Server) { s.Limits.Head = 200 * time.Millisecond })
 	slow, err := net.Dial("tcp", p.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -305,9 +307,8 @@ func TestInboundReload(t *testing.T) {
 // Refusals are on record; where they cannot be, a policy that requires it refuses
 // in other words.
 func TestInboundRecord(t *testing.T) {
-	p := publishPort(t, withToken(guestToken), "")
 	var fatal atomic.Bool
-	p.srv.Fatal = func(error) { fatal.Store(true) }
+	p := publishPort(t, withToken(guestToken), "", func(s *Server) { s.Fatal = func(error) { fatal.Store(true) } })
 	if got, _ := p.send(guestHead()); got != 401 {
 		t.Errorf("got %d, want 401", got)
 	}
