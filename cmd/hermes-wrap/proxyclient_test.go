@@ -144,11 +144,35 @@ func TestOrderEndsWithTheProxy(t *testing.T) {
 		closeFiles(files)
 		_ = theirs.EndSending()
 	}()
-	if _, err := px.update(somePolicy(t), proxySecrets{}); err == nil || !strings.Contains(err.Error(), "the proxy ended") {
+	if _, err := px.update(somePolicy(t), proxySecrets{}); !errors.Is(err, errUnanswered) {
 		t.Errorf("got %v, want that the proxy ended", err)
+	}
+	if px.inForce.policy.Name != "" {
+		t.Errorf("in force: got policy %q, want what was before", px.inForce.policy.Name)
 	}
 	if err := <-px.events; err == nil {
 		t.Error("event: got none, want the end of the run")
+	}
+}
+
+// What the proxy said before it ended counts: the next one begins with it.
+func TestAnswerBeforeTheEndCounts(t *testing.T) {
+	for range 50 {
+		px, theirs := pairedClient(t)
+		go func() {
+			var o proxyOrder
+			files, _ := theirs.Receive(&o)
+			closeFiles(files)
+			_ = theirs.Send(proxyEvent{Done: o.Seq})
+			_ = theirs.EndSending()
+		}()
+		if _, err := px.update(somePolicy(t), proxySecrets{}); err != nil {
+			t.Fatalf("got %v, want the answer", err)
+		}
+		<-px.events // it has ended
+		if px.inForce.policy.Name != "p" {
+			t.Fatalf("in force: got policy %q, want the new one", px.inForce.policy.Name)
+		}
 	}
 }
 

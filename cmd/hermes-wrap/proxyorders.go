@@ -22,6 +22,7 @@ const lateGrace = time.Second
 // The answers to an order while no proxy serves, and to one whose proxy ended.
 var (
 	errAway       = errors.New("the proxy is being started again; try again in a moment")
+	errOver       = errors.New("the run ends")
 	errUnanswered = errors.New("the proxy ended before it answered; what was in force before stays in force")
 )
 
@@ -95,15 +96,18 @@ func (p *proxyClient) serving() (*proxyLife, error) {
 	defer late.Stop()
 	for {
 		p.mu.Lock()
-		l, back := p.now, p.back
+		l, back, over := p.now, p.back, p.over
 		p.mu.Unlock()
 		if l != nil {
 			return l, nil
 		}
+		if over {
+			return nil, errOver
+		}
 		select {
 		case <-back:
 		case <-p.quit:
-			return nil, errors.New("the run ends")
+			return nil, errOver
 		case <-late.C:
 			return nil, errAway
 		}

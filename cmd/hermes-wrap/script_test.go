@@ -18,7 +18,12 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/test/wraptest"
 )
 
-func TestMain(m *testing.M) { os.Exit(wraptest.Main(m)) }
+func TestMain(m *testing.M) {
+	if isProxyRole() { // of a test that starts some
+		os.Exit(runProxyRole())
+	}
+	os.Exit(wraptest.Main(m))
+}
 
 // TestScripts runs the binary as a process, by an ordinary user: one behaviour
 // a script. A script starts in $WORK/ws, the workspace; $WORK/home is HOME.
