@@ -44,6 +44,7 @@ func openScreen(log io.Writer) (*screen, error) {
 	}
 	s := &screen{slave: slave, master: master, log: log, done: make(chan struct{})}
 	s.changed = sync.NewCond(&s.mu)
+	s.onMaster(func(fd int) { _ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}) })
 	go s.read()
 	return s, nil
 }

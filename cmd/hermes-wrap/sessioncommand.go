@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -65,34 +66,63 @@ func (c *commandLine) ps() *cobra.Command {
 				shown = append(shown, e)
 			}
 		}
+		entries := withStatus(shown)
+		askStatus(entries)
 		if *asJSON {
-			return printJSON(withStatus(shown))
+			return printJSON(entries)
 		}
 		t := newTable("NAME", "STATUS", "AGE", "PID", "POLICY", "COMMAND", "WORKSPACE")
-		for _, e := range shown {
-			t.row(e.Name, statusOf(e), ageOf(e), pidOf(e), e.Policy, e.Command, e.Workspace)
+		for _, e := range entries {
+			t.row(e.Name, e.words(), ageOf(e.Entry), pidOf(e.Entry), e.Policy, e.Command, e.Workspace)
 		}
 		return t.flush()
 	}
 	return cmd
 }
 
-// statusEntry adds to a session what follows from it.
+// statusEntry adds to a session what follows from it, and what its run says.
 type statusEntry struct {
 	session.Entry
 	Status string `json:"status"`
+	// Now is what the run says of itself; nil when it ended or does not answer.
+	Now *runStatus `json:"now,omitempty"`
+}
+
+// statusWait is how long a run may take to say something of itself.
+const statusWait = 2 * time.Second
+
+// askStatus asks the runs that are live, all at once.
+func askStatus(entries []statusEntry) {
+	var all sync.WaitGroup
+	for i := range entries {
+		if e := &entries[i]; e.Live {
+			all.Go(func() {
+				if a, err := askRun(e.Entry, controlRequest{Op: opStatus}, statusWait); err == nil {
+					e.Now = a.Status
+				}
+			})
+		}
+	}
+	all.Wait()
 }
 
 func withStatus(entries []session.Entry) []statusEntry {
 	out := []statusEntry{}
 	for _, e := range entries {
-		out = append(out, statusEntry{e, e.Status()})
+		out = append(out, statusEntry{Entry: e, Status: e.Status()})
 	}
 	return out
 }
 
-func statusOf(e session.Entry) string {
-	s := e.Status()
+// words is the status for people.
+func (e statusEntry) words() string {
+	s := e.Status
+	switch {
+	case e.Now != nil && !e.Now.Ready:
+		s = "starting"
+	case e.Now != nil && e.Now.Attached > 0:
+		s += ", attached"
+	}
 	if s == session.StatusEnded && e.ExitCode != nil {
 		s += " (" + strconv.Itoa(*e.ExitCode) + ")"
 	}
