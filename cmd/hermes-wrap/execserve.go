@@ -110,7 +110,14 @@ func (c *controller) startTask(q *execRequest, files []*os.File) (*sandbox.Runni
 	if err := c.record("exec", filepath.Base(q.Argv[0])); err != nil {
 		return nil, err
 	}
-	return box.Start(t)
+	task, err := box.Start(t)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, fmt.Errorf("exec: %q: %w", q.Argv[0], sandbox.ErrNotFound)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC):
+		return nil, fmt.Errorf("exec: %q: %w", q.Argv[0], sandbox.ErrNotExecutable)
+	}
+	return task, err
 }
 
 // taskEnv is the environment of the run's own command and what was asked for
@@ -124,7 +131,7 @@ func (c *controller) taskEnv(q *execRequest) ([]string, error) {
 			return nil, fmt.Errorf("read variable %q: want NAME=VALUE", name)
 		}
 		if pass, why := sandbox.EnvVerdict(e, name); !pass {
-			return nil, &hintedError{fmt.Errorf("variable %s: %s", name, why), "allow it in the policy of the next run: env.allow"}
+			return nil, &hintedError{fmt.Errorf("variable %s: %s", name, why), "hermes-wrap why env "+name+" says what the next run's policy needs"}
 		}
 		env = withVariable(env, kv)
 	}

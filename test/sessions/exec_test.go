@@ -34,7 +34,7 @@ func TestExecStreamsAndCodes(t *testing.T) {
 		{"environment", []string{"--", "sh", "-c", "echo $SET"}, 0, "by-policy\n", ""},
 		{"a variable", []string{"--env", "COLOUR=red", "--", "sh", "-c", "echo $COLOUR"}, 0, "red\n", ""},
 		{"a variable of no policy", []string{"--env", "LD_PRELOAD=x", "--", "true"}, 125, "", "variable LD_PRELOAD: env.allow does not list it"},
-		{"a secret", []string{"--env", "MY_TOKEN=x", "--", "true"}, 0, "", ""},
+		{"a secret", []string{"--env", "MY_TOKEN=x", "--", "true"}, 125, "", "looks like a secret"},
 		{"a directory", []string{"--cwd", "/tmp", "--", "pwd"}, 0, "/tmp\n", ""},
 	} {
 		cmd := p.command(append([]string{"exec", "x"}, c.args...)...)
@@ -143,8 +143,8 @@ func TestExecIsConfined(t *testing.T) {
 		}
 	}
 	status := `grep -E '^(Seccomp|NoNewPrivs|CapEff|CapBnd|CapPrm):' /proc/self/status; readlink /proc/self/ns/*; ulimit -a`
-	p.background(t, "first", status+"; "+idle)
-	first := p.awaitLog(t, "first", "virtual memory|processes")
+	p.background(t, "first", status+"; echo that is all; "+idle)
+	first := p.awaitLog(t, "first", "main . that is all")
 	second := p.hw(t, 0, "exec", "first", "--", "sh", "-c", status).Out
 	for line := range strings.Lines(second) {
 		if !strings.Contains(first, "| "+strings.TrimSpace(line)) && !strings.Contains(first, "| "+strings.TrimRight(line, "\n")) {
