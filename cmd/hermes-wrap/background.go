@@ -50,6 +50,11 @@ func detach(args []string) (name string, code int, err error) {
 	cmd.ExtraFiles = []*os.File{theirs}
 	// A session of its own: no terminal's signals reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// What else the caller had open (a lock, a pipe that is read to its end) must
+	// not stay open for as long as the run lasts.
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return "", 0, fmt.Errorf("close what was inherited: %w", err)
+	}
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
@@ -140,7 +145,11 @@ func (b *background) toLog(log *supervise.Log) {
 // proxy print by accident, such as the trace of a crash, goes there too.
 func (l *launch) openLog() (*supervise.Log, error) {
 	path := l.logPath()
-	f, err := l.openLogFile(func(error, int) {})
+	f, err := l.openLogFile(func(err error, lost int) {
+		if err == nil { // it can be written again
+			go l.voice.warn(fmt.Sprintf("the log lacks %d lines", lost))
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -181,8 +190,11 @@ type output struct {
 // openOutput gives a run in the foreground the caller's streams, and one in the
 // background a log, with a terminal before it if asked for.
 func (l *launch) openOutput() (o output, err error) {
-	if l.supervised() {
-		return output{close: func() {}}, nil // each service has streams of its own
+	if l.supervised() { // each service has streams of its own
+		if l.flags.tty {
+			return o, &hintedError{errors.New("--tty: services under supervision have no terminal"), "leave --tty out, and open a terminal beside them: hermes-wrap exec"}
+		}
+		return output{close: func() {}}, nil
 	}
 	if l.back == nil {
 		return output{stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, close: func() {}}, nil
