@@ -131,7 +131,7 @@ func (c *controller) taskEnv(q *execRequest) ([]string, error) {
 			return nil, fmt.Errorf("read variable %q: want NAME=VALUE", name)
 		}
 		if pass, why := sandbox.EnvVerdict(e, name); !pass {
-			return nil, &hintedError{fmt.Errorf("variable %s: %s", name, why), "hermes-wrap why env "+name+" says what the next run's policy needs"}
+			return nil, &hintedError{fmt.Errorf("variable %s: %s", name, why), "hermes-wrap why env " + name + " says what the next run's policy needs"}
 		}
 		env = withVariable(env, kv)
 	}
