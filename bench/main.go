@@ -36,6 +36,7 @@ type group struct {
 var groups = []group{
 	{"launch", "sandbox", measureLaunch},
 	{"crowd", "sandbox", measureCrowd},
+	{"cow", "sandbox", measureCow},
 	{"memory", "sandbox", measureMemory},
 	{"calls", "sandbox", measureCalls},
 	{"work", "sandbox", measureWork},

@@ -37,7 +37,8 @@ type Policy struct {
 	Env Env `yaml:"env" json:"env,omitzero"`
 	// State says what becomes of copy-on-write layers when the run ends:
 	// "ephemeral" (the default) drops them, "persistent" keeps them in the
-	// session's directory, where the next run of that name finds them.
+	// session's directory, where the next run of that name finds them: --name, or
+	// the policy's name.
 	State string `yaml:"state" json:"state,omitzero" enum:"ephemeral,persistent" tighten:"lower"`
 	// Process is what processes inside may do to each other and the kernel.
 	Process Process `yaml:"process" json:"process,omitzero"`
@@ -160,6 +161,7 @@ type Filesystem struct {
 	Write []Path `yaml:"write" json:"write,omitzero" tighten:"subset"`
 	// Cow lists trees that can be read and written copy-on-write: what is written
 	// goes into a layer of the session and not into the tree, until it is committed.
+	// They must be directories, cannot be listed under "write" too, and do not nest.
 	Cow []Path `yaml:"cow" json:"cow,omitzero" is:"no-glob" tighten:"subset"`
 	// Exec lists trees whose files can be executed (and read). Writable trees
 	// are not executable unless they are listed here too.
@@ -249,9 +251,11 @@ type Limits struct {
 	// FileSize is RLIMIT_FSIZE of each process.
 	FileSize Size `yaml:"file_size" json:"file_size,omitzero" tighten:"limit"`
 	// Disk is what all copy-on-write layers of the run may hold together (bytes).
-	// How it is held depends on "state", see docs/state.md.
+	// With "state: ephemeral" the kernel holds it, and absent means 1G; with
+	// "persistent" the launcher measures and ends the run, see docs/state.md.
 	Disk Size `yaml:"disk" json:"disk,omitzero" min:"65536" tighten:"limit"`
-	// DiskFiles is the number of files and directories that they may hold.
+	// DiskFiles is the number of files and directories that they may hold. Absent:
+	// 500,000 with "state: ephemeral".
 	DiskFiles int `yaml:"disk_files" json:"disk_files,omitzero" tighten:"limit"`
 	// Time ends the run after this long, with exit 124.
 	Time Duration `yaml:"time" json:"time,omitzero" tighten:"limit"`

@@ -84,8 +84,8 @@ var namespaceSteps = []struct {
 		Needed: "a user namespace inside the first", Layer: policy.LayerNamespaces,
 	}},
 	{probeOverlay, Finding{
-		Feature: "overlay", NeededBy: "nothing yet (reviewed workspaces)",
-		Needed: "mounting overlay in the new namespace", Info: true,
+		Feature: "overlay", NeededBy: "copy-on-write trees, which are copied without it",
+		Needed: "mounting overlay over a tmpfs in the new namespace", Info: true,
 	}},
 }
 

@@ -197,7 +197,11 @@ func tryOverlay() error {
 			return err
 		}
 	}
-	options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work,userxattr", probeDir)
+	// A tmpfs holds user attributes since Linux 6.6.
+	if err := unix.Setxattr(filepath.Join(probeDir, "upper"), "user.hermes-wrap", []byte{1}, 0); err != nil {
+		return fmt.Errorf("set a user attribute on a tmpfs (layers are kept on disk then): %w", err)
+	}
+	options := fmt.Sprintf("%[2]s,lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", probeDir, overlayOptions)
 	if err := unix.Mount("overlay", filepath.Join(probeDir, "merged"), "overlay", 0, options); err != nil {
 		return fmt.Errorf("mount overlay: %w", err)
 	}

@@ -79,11 +79,12 @@ func (c caller) prepare(f policyFlags, argv []string, extra []string) (prepared,
 	if err != nil {
 		return prepared{}, err
 	}
-	if err := unfinished(p); err != nil {
-		return prepared{}, err
-	}
 	out := prepared{policy: p, engine: e}
 	out.name = cmp.Or(f.name, session.DefaultName(p.Name, c.runId()))
+	if keepsLayers(p) {
+		// What stays has to be found again.
+		out.name = cmp.Or(f.name, p.Name)
+	}
 	if err := session.CheckName(out.name); err != nil {
 		return out, err
 	}

@@ -53,6 +53,7 @@ type launch struct {
 	writerKey func(writer string) audit.ChainKey
 	prep      prepared
 	keeper    *keeper
+	layers    layerStore
 	tokens    map[string]string // of what is published, by the name of its entry
 	outside   *serviceManager
 	began     time.Time
@@ -158,7 +159,7 @@ func (l *launch) enter() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := l.dir.Make(); err != nil {
+	if err := errors.Join(l.dir.Make(), l.openLayers()); err != nil {
 		return 0, err
 	}
 	token := explicitToken(l.prep.plan)
@@ -214,13 +215,15 @@ func (l *launch) enter() (int, error) {
 	res, err := l.inside(sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: out.stdio, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: l.stop, Grace: time.Duration(p.Process.StopGrace),
-		Started:  l.started,
-		Hangup:   reloads.hangup,
-		Layered:  l.layered,
-		Progress: l.voice.note,
+		Started: l.started,
+		Hangup:  reloads.hangup,
+		Layered: l.layered,
+		Layers:  l.layers.given, LayerDirs: l.moreLayers,
+		Progress: l.progress,
 		Forwards: pub.toProxy(p.Network.Publish, px), Degraded: l.degraded, ProxyUser: proxy.ExplicitUser, ProxyToken: token,
 	})
-	defer closeLayers(res.Layers)
+	defer l.closeLayers(res.Layers)
+	l.warnOutside(res.Layers)
 	if err != nil {
 		code := exitFailed
 		return 0, errors.Join(err, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: err.Error()}))
