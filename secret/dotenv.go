@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 )
 
@@ -13,8 +14,12 @@ const maxDotenv = 1 << 20
 // fromDotenv reads one variable of a file of NAME=VALUE lines, as agents keep
 // their keys. The file is held to what a file with a secret is held to.
 func (r Reader) fromDotenv(path, name string) (string, error) {
+	// One that is not there yet is none: what comes later is judged then.
+	if _, err := os.Lstat(path); err != nil {
+		return "", fmt.Errorf("read secret: %w", err)
+	}
 	if r.changeable(path) {
-		return "", fmt.Errorf("read file %q: it can be changed from inside", path)
+		return "", fmt.Errorf("read file %q: it can be changed from inside: export %s instead", path, name)
 	}
 	text, err := readFile(path, maxDotenv, checkFile)
 	if err != nil {

@@ -207,7 +207,7 @@ func TestInside(t *testing.T) {
 		t.Run(a.name, func(t *testing.T) {
 			r := newTrial(t, a)
 			r.p = newProvider(r.key, r.command(t, "/"))
-			server := startProvider(t, r.p)
+			server := wraptest.ServeTLS(t, "provider.test", r.p)
 			env := a.setUp(t, r.w, r.work, "https://inference.internal")
 			cmd := r.w.Wrap(r.work, r.w.PolicyFile(t, a.name, r.policy(t, server, env)), append([]string{a.path(r.modules)}, a.args...)...)
 			cmd.Env = append(cmd.Env, a.variable+"="+r.key)
@@ -232,7 +232,7 @@ func TestInside(t *testing.T) {
 
 // policy is the agent's profile, with the provider of this test in the place of
 // the real one.
-func (r trial) policy(t *testing.T, server serverPlace, env []string) string {
+func (r trial) policy(t *testing.T, server wraptest.Served, env []string) string {
 	t.Helper()
 	r.w.PolicyFile(t, "without-provider", fmt.Sprintf(`version: 1
 extends: [builtin:%s]
@@ -260,7 +260,7 @@ inference:
     - {name: models, provider: %s, host: provider.test, port: %d, models: [test-model], credential: key}
 env:
   set:
-`, filepath.Join(r.modules, "node_modules"), server.ca, server.port, r.variable, r.variable, r.attach, r.provider, server.port)
+`, filepath.Join(r.modules, "node_modules"), server.CA, server.Port, r.variable, r.variable, r.attach, r.provider, server.Port)
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		fmt.Fprintf(&b, "    %s: %q\n", name, value)

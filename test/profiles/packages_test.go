@@ -8,9 +8,7 @@ import (
 	"crypto/sha512"
 	"encoding/base64"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,24 +18,22 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/test/wraptest"
 )
 
-// registry serves one small package each to npm, pip and go, on loopback and
-// without TLS, as packages.test. It notes what it was asked.
+// registry serves one small package each to npm, pip and go, on loopback, as
+// packages.test. It notes what it was asked.
 type registry struct {
 	mu    sync.Mutex
 	asked []string
-	port  int
+	wraptest.Served
 }
 
 func newRegistry(t *testing.T) *registry {
 	t.Helper()
 	r := &registry{}
-	server := httptest.NewServer(r)
-	t.Cleanup(server.Close)
-	r.port = server.Listener.Addr().(*net.TCPAddr).Port
+	r.Served = wraptest.ServeTLS(t, "packages.test", r)
 	return r
 }
 
-func (r *registry) base() string { return fmt.Sprintf("http://packages.test:%d", r.port) }
+func (r *registry) base() string { return fmt.Sprintf("https://packages.test:%d", r.Port) }
 
 func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
@@ -127,7 +123,7 @@ func TestPackages(t *testing.T) {
 		{
 			client: "pip",
 			config: map[string]string{".config/pip/pip.conf": "[global]\nindex-url = {base}/simple/\n"},
-			script: "/usr/bin/python3 -m pip download --no-cache-dir --trusted-host packages.test -d got tiny",
+			script: "/usr/bin/python3 -m pip download --no-cache-dir -d got tiny",
 			made:   "got/tiny-1.0.0-py3-none-any.whl", asked: "GET /simple/tiny/",
 		},
 	} {
@@ -145,9 +141,10 @@ enable: [packages/%s]
 network:
   hosts: {packages.test: [127.0.0.1]}
   private: [{cidr: 127.0.0.1, ports: [%d], reason: the registry of this test}]
+  ca: [%s]
 filesystem:
   exec: ["/usr/local/go?"]
-`, c.client, r.port))
+`, c.client, r.Port, r.CA))
 			inside := s.Wrap(s.work, policy, "sh", "-c", c.script)
 			got := wraptest.Run(t, inside, limit)
 			if _, err := os.Stat(filepath.Join(s.work, c.made)); err != nil || got.Exit != 0 {
