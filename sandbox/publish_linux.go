@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Forward is one entry of network.publish: what connects to Listener reaches To.
@@ -37,8 +39,39 @@ type publisher struct {
 }
 
 func (p *publisher) serveAll() {
+	room := make(chan struct{}, roomFor(mayOpen()))
 	for _, f := range p.forwards {
-		go p.serve(f)
+		go p.serve(f, room)
+	}
+}
+
+// perConnection is how many descriptors of the launcher one connection may take:
+// both ends, and a pair of pipes while the kernel moves bytes (splice(2)).
+const perConnection = 6
+
+// roomFor gives how many connections there may be in all, by the number of
+// descriptors that the launcher may have. Without a bound those who connect from
+// outside could take what the launcher needs to watch the run, and so end it.
+func roomFor(files uint64) int {
+	spare := min(128, files/2)
+	return int(min(max((files-spare)/perConnection, 1), 1<<20))
+}
+
+func mayOpen() uint64 {
+	var lim unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &lim) != nil {
+		return 0
+	}
+	return lim.Cur
+}
+
+// take gives whether there was room.
+func take(room chan struct{}) bool {
+	select {
+	case room <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -50,7 +83,7 @@ func (p *publisher) close() {
 
 // serve accepts until the listener is closed. Whoever may not connect is refused
 // at once and keeps nothing open.
-func (p *publisher) serve(f Forward) {
+func (p *publisher) serve(f Forward, room chan struct{}) {
 	slots := make(chan struct{}, f.Most)
 	for {
 		c, err := f.Listener.Accept()
@@ -65,15 +98,19 @@ func (p *publisher) serve(f Forward) {
 			f.refuse(c, "the address is not in \"from\"")
 			continue
 		}
-		select {
-		case slots <- struct{}{}:
-			go func() {
-				defer func() { <-slots }()
-				p.carry(f, c)
-			}()
-		default:
+		if !take(slots) {
 			f.refuse(c, "\"max_connections\" are open")
+			continue
 		}
+		if !take(room) {
+			<-slots
+			f.refuse(c, "the launcher may have no more descriptors (ulimit -n)")
+			continue
+		}
+		go func() {
+			defer func() { <-slots; <-room }()
+			p.carry(f, c)
+		}()
 	}
 }
 

@@ -14,12 +14,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,7 +65,7 @@ func prepare(t *testing.T) *bench {
 	}
 	b.roots = roots
 	for _, name := range []string{"plain", "bytes", "token", "secure", "ended", "few", "fewtoken", "second", "secondtoken", "from", "unix"} {
-		b.ports[name] = free(t)
+		b.ports[name] = free(t, b.ports)
 	}
 	inner := filepath.Join(b.dir, "inner")
 	tmp := filepath.Join(t.TempDir(), "inner")
@@ -155,15 +157,24 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// free gives a port that nobody listens on.
-func free(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+// free gives a port that nobody listens on, below those that the kernel hands out
+// by itself.
+func free(t *testing.T, but map[string]string) string {
+	for range 1000 {
+		n, err := rand.Int(rand.Reader, big.NewInt(12_000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := fmt.Sprint(20_000 + n.Int64())
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			l.Close()
+			if !slices.Contains(slices.Collect(maps.Values(but)), port) {
+				return port
+			}
+		}
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	t.Fatal("no port is free")
+	return ""
 }
 
 func certificate(t *testing.T) (cert, key string, roots *x509.CertPool) {

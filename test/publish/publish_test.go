@@ -326,6 +326,11 @@ func TestFewDescriptors(t *testing.T) {
 		c.Close()
 	}
 	eventually(t, "it serves again", func() bool {
+		select {
+		case <-b.ended:
+			t.Fatalf("the run ended:\n%s", b.said)
+		default:
+		}
 		c := b.dial(t, "bytes")
 		defer c.Close()
 		_, _ = io.WriteString(c, "abcd\n")
