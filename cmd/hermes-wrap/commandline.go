@@ -83,6 +83,8 @@ func (c *commandLine) root() *cobra.Command {
 	f.StringVar(&c.flags.name, "name", "", "`NAME` of the session (default: made of the policy's name and the run)")
 	f.BoolVar(&c.flags.noSupervise, "no-supervise", false, "run the command once: no restarts, and none of the policy's services")
 	f.BoolVarP(&c.flags.quiet, "quiet", "q", false, "print no warnings (degradations are printed all the same)")
+	f.StringVar(&c.flags.summary, "summary", "", "when the run has ended, write a summary as JSON to `FILE`")
+	_ = root.MarkFlagFilename("summary")
 	root.AddCommand(c.check(), c.explain(), c.why(), c.test(), c.reload(), c.doctor(), c.initCommand(), c.profiles(), c.audit(), c.schema(), c.version())
 	root.AddCommand(c.sessionCommands()...)
 	root.AddCommand(c.stateCommands()...)

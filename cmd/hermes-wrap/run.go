@@ -31,6 +31,8 @@ type policyFlags struct {
 type runFlags struct {
 	policyFlags
 	dryRun, trace, json, quiet bool
+	// summary is where the summary goes, or "".
+	summary string
 	// detach runs in the background, and tty with a terminal there.
 	detach, tty bool
 	noSupervise bool
@@ -61,6 +63,10 @@ type launch struct {
 
 	uncaptured atomic.Bool // ports are fixed at launch: nf_tables is missing
 
+	summary *summaryFile // nil: none is asked for
+	reason  string       // why hermes-wrap ended the run
+	numbers *proxy.Stats // of the proxy, at the end; only for the summary
+
 	session *session.Session
 	box     atomic.Pointer[sandbox.Sandbox] // once the command runs
 	control *control
@@ -84,7 +90,17 @@ func runCommand(v voice, f runFlags, argv []string) int {
 		v = voice{w: l.back}
 	}
 	l.voice = v
+	if f.summary != "" && !f.dryRun {
+		var err error
+		if l.summary, err = openSummary(f.summary); err != nil {
+			return v.fail(err)
+		}
+		defer l.summary.drop()
+	}
 	code, err := l.run(argv)
+	if l.summary != nil {
+		err = errors.Join(err, l.summarize(argv, code, err))
+	}
 	if err != nil {
 		return v.fail(diagnosed(err))
 	}
@@ -117,6 +133,12 @@ func (l *launch) run(argv []string) (int, error) {
 	l.trace(sandbox.StepPlan, time.Since(l.began))
 	if err := checkAssertions(l.prep); err != nil {
 		return 0, err
+	}
+	if l.summary != nil {
+		if err := l.summary.apart(l); err != nil {
+			l.summary = nil
+			return 0, err
+		}
 	}
 	if l.flags.dryRun {
 		return exitOK, explain(os.Stdout, l.prep, l.flags.json)
@@ -224,6 +246,9 @@ func (l *launch) enter() (int, error) {
 	})
 	defer l.closeLayers(res.Layers)
 	l.warnOutside(res.Layers)
+	if l.summary != nil {
+		l.numbers, _ = px.stats() // a proxy that is gone has none
+	}
 	if err != nil {
 		code := exitFailed
 		return 0, errors.Join(err, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: err.Error()}))
@@ -347,6 +372,7 @@ func (l *launch) ended(res sandbox.Result) (int, error) {
 	if res.Stopped != nil {
 		reason = res.Stopped.Error()
 	}
+	l.reason = reason
 	return code, errors.Join(l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: reason}), l.closeAudit())
 }
 
