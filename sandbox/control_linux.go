@@ -23,6 +23,7 @@ type message struct {
 	Errno  int    `json:"errno,omitempty"`
 	Pid    int    `json:"pid,omitempty"`
 	Family int    `json:"family,omitempty"`
+	Port   int    `json:"port,omitempty"` // of the proxy, in the tier without namespaces
 	Path   string `json:"path,omitempty"` // of a Unix socket inside
 	Found  string `json:"found,omitempty"`
 	Blobs  []Blob `json:"blobs,omitempty"` // the names of files, in their order
@@ -73,7 +74,10 @@ const (
 
 // Channel is one end of a connection that carries one JSON object a packet,
 // with descriptors. The launcher has one with init and one with the proxy.
-type Channel struct{ f *os.File }
+type Channel struct {
+	f   *os.File
+	buf []byte // of the one reader
+}
 
 // NewChannelPair gives both ends; they close on exec.
 func NewChannelPair() (*Channel, *Channel, error) {
@@ -85,7 +89,7 @@ func NewChannelPair() (*Channel, *Channel, error) {
 }
 
 // OpenChannel takes over a descriptor that was inherited.
-func OpenChannel(fd int) *Channel { return &Channel{os.NewFile(uintptr(fd), "control")} }
+func OpenChannel(fd int) *Channel { return &Channel{f: os.NewFile(uintptr(fd), "control")} }
 
 // Send writes one object; the files stay open here.
 func (c *Channel) Send(v any, files ...*os.File) error {
@@ -112,10 +116,13 @@ func (c *Channel) Send(v any, files ...*os.File) error {
 // maxFiles bounds the descriptors of one packet (the kernel's own bound, SCM_MAX_FD, is 253).
 const maxFiles = 128
 
-// Receive blocks for the next object; io.EOF means that the peer is gone.
+// Receive blocks for the next object, for one caller at a time; io.EOF means that the peer is gone.
 func (c *Channel) Receive(v any) ([]*os.File, error) {
-	buf := make([]byte, 64<<10)
-	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
+	room := unix.CmsgSpace(maxFiles * 4)
+	if c.buf == nil {
+		c.buf = make([]byte, 64<<10+room)
+	}
+	buf, oob := c.buf[room:], c.buf[:room]
 	var n, oobn int
 	var err error
 	for {

@@ -11,7 +11,7 @@ import (
 )
 
 // Sandbox is the launcher's handle on a sandbox that runs. It is valid until
-// Run returns; after that every call gives ErrEnded. Starting, pausing and
+// Run returns; after that every call gives ErrEnded. Pausing, listening and
 // connecting need namespaces: in the tier without them they give an error.
 type Sandbox struct{ r *run }
 
@@ -87,7 +87,7 @@ func (s *Sandbox) order(t Task) (message, error) {
 	}
 	b := block{argv: t.Argv, env: t.Env, cwd: t.Cwd}
 	if t.Env == nil {
-		b.env = s.r.Plan.Env
+		b.env = s.r.env
 	}
 	if t.Cwd == "" {
 		b.cwd = s.r.Plan.Cwd

@@ -62,6 +62,8 @@ func (p *pidOne) run() (err error) {
 	if err := p.startAgent(); err != nil {
 		return err
 	}
+	// Every start and every connection from outside leaves something behind.
+	debug.SetGCPercent(100)
 	go p.listen()
 	go p.watchCovers()
 	return p.reap(children)
@@ -72,25 +74,7 @@ func (p *pidOne) startAgent() error {
 	if err != nil {
 		return err
 	}
-	command := st.order(p.slave)
-	theirs, err := p.useStarter(&st)
-	if err != nil {
-		return stepErr(StepConfine, err)
-	}
-	r, err := st.spawn()
-	if theirs != nil {
-		theirs.Close()
-	}
-	if err != nil {
-		return stepErr(StepConfine, err)
-	}
-	if err := p.mapIDs(r.pid); err != nil {
-		return stepErr(StepConfine, err)
-	}
-	if err := dropEverything(); err != nil {
-		return stepErr(StepConfine, err)
-	}
-	if err := p.begin(r, command); err != nil {
+	if err := p.start(st, p.mapIDs); err != nil {
 		return err
 	}
 	if st.ruleset >= 0 {
@@ -102,57 +86,80 @@ func (p *pidOne) startAgent() error {
 	return p.c.send(message{Op: opStarted, Pid: p.agent})
 }
 
-// useStarter turns the start of the command into that of the starter, and gives
-// the starter's end of its socket; nil where a plan has to do without one.
-func (p *pidOne) useStarter(st *start) (theirs *os.File, err error) {
+// start confines a process and returns when the command runs. Where the plan
+// allows it, that process is the starter, which forks the command. before is
+// done while the process waits, with what init loses then.
+func (p *pidOne) start(st start, before func(pid int) error) error {
+	command, err := p.useStarter(&st)
+	if err != nil {
+		return stepErr(StepConfine, err)
+	}
+	r, err := st.spawn()
+	if command != nil {
+		defer command.block.Close()
+		command.theirs.Close()
+	}
+	if err != nil {
+		return stepErr(StepConfine, err)
+	}
+	if err := before(r.pid); err != nil {
+		return stepErr(StepConfine, err)
+	}
+	if err := dropEverything(); err != nil {
+		return stepErr(StepConfine, err)
+	}
+	if command != nil {
+		p.starter.pid = r.pid
+		return p.order(r, command.order)
+	}
+	p.agent, p.group = r.pid, r.pid
+	if err := r.release(); err != nil {
+		return stepErr(StepConfine, err)
+	}
+	return r.started()
+}
+
+// firstOrder is the command's, and the starter's end of its socket.
+type firstOrder struct {
+	order
+	theirs *os.File
+}
+
+// useStarter turns the start of the command into that of the starter; nil where
+// a plan has to do without one.
+func (p *pidOne) useStarter(st *start) (*firstOrder, error) {
 	if err := p.s.Plan.noStarter(); err != nil {
 		if p.s.Plan.Hold {
 			return nil, err
 		}
 		return nil, nil
 	}
+	o := order{stdio: st.stdio, tty: -1}
+	for i, fd := range st.stdio {
+		if p.slave >= 0 && fd == p.slave {
+			o.tty = i
+		}
+	}
+	var err error
+	o.block, err = block{[]string{st.path}, st.argv, st.envp, st.cwd}.seal()
+	if err != nil {
+		return nil, err
+	}
+	var theirs *os.File
 	if p.starter, theirs, err = newStarter(); err != nil {
 		return nil, err
 	}
 	fd := int(theirs.Fd())
 	st.starter, st.tty, st.cwd, st.stdio = true, -1, "/", [3]int{fd, fd, fd}
 	st.rlimits = withStarter(st.rlimits)
-	return theirs, nil
+	return &firstOrder{o, theirs}, nil
 }
 
-// withStarter makes room for the starter in the number of processes, which is
-// the agent's alone. A hard limit of the caller's stays.
-func withStarter(limits []Rlimit) []Rlimit {
-	limits = slices.Clone(limits)
-	for i, l := range limits {
-		var now unix.Rlimit
-		if l.Resource == unix.RLIMIT_NPROC && unix.Getrlimit(l.Resource, &now) == nil && now.Max > l.Hard {
-			limits[i].Soft, limits[i].Hard = l.Soft+1, l.Hard+1
-		}
-	}
-	return limits
-}
-
-// begin lets the confined process go on and returns when the command runs. The
-// starter finds its first order waiting, so the command waits for no answer.
-func (p *pidOne) begin(r *running, command order) error {
-	if p.starter == nil {
-		p.agent, p.group = r.pid, r.pid
-		if err := r.release(); err != nil {
-			return stepErr(StepConfine, err)
-		}
-		return r.started()
-	}
-	p.starter.pid = r.pid
+// order lets the starter go on and has it start the command. It finds the order
+// waiting, so the command waits for no answer.
+func (p *pidOne) order(r *running, o order) error {
 	if !p.s.Plan.Hold {
-		plan := p.s.Plan
-		var err error
-		command.block, err = block{[]string{plan.Program}, plan.Argv, plan.Env, plan.Cwd}.seal()
-		if err != nil {
-			return stepErr(StepExec, err)
-		}
-		defer command.block.Close()
-		if err := p.starter.send(command); err != nil {
+		if err := p.starter.send(o); err != nil {
 			return stepErr(StepConfine, fmt.Errorf("order the command: %w", err))
 		}
 	}
@@ -170,15 +177,17 @@ func (p *pidOne) begin(r *running, command order) error {
 	return w.err
 }
 
-// order is the start of the command as the starter is told it, without its block.
-func (s start) order(slave int) order {
-	o := order{stdio: s.stdio, tty: -1}
-	for i, fd := range s.stdio {
-		if slave >= 0 && fd == slave {
-			o.tty = i
+// withStarter makes room for the starter in the number of processes, which is
+// the agent's alone. A hard limit of the caller's stays.
+func withStarter(limits []Rlimit) []Rlimit {
+	limits = slices.Clone(limits)
+	for i, l := range limits {
+		var now unix.Rlimit
+		if l.Resource == unix.RLIMIT_NPROC && unix.Getrlimit(l.Resource, &now) == nil && now.Max > l.Hard {
+			limits[i].Soft, limits[i].Hard = l.Soft+1, l.Hard+1
 		}
 	}
-	return o
+	return limits
 }
 
 func (p *pidOne) prepare() (start, error) {
@@ -249,8 +258,7 @@ func (p *pidOne) streams() [3]int {
 			fds[i] = p.slave
 			continue
 		}
-		var st unix.Stat_t
-		if unix.Fstat(i, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != standardNumbers["null"] {
+		if !isNull(i) {
 			continue
 		}
 		if own, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
@@ -258,6 +266,12 @@ func (p *pidOne) streams() [3]int {
 		}
 	}
 	return fds
+}
+
+// isNull tells whether a descriptor is /dev/null, the host's for one.
+func isNull(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == standardNumbers["null"]
 }
 
 func (p *pidOne) closeStreams() {
@@ -374,6 +388,9 @@ func (p *pidOne) reap(children <-chan os.Signal) error {
 			case task != 0:
 				_ = p.c.send(message{Op: opEnded, Id: task, Status: int(ws)})
 			case p.starter != nil && pid == p.starter.pid && !ws.Stopped():
+				if p.withCommand() {
+					return nil
+				}
 				return p.starter.gone(ws)
 			}
 		}

@@ -98,6 +98,7 @@ type run struct {
 	messages chan message
 	desk     *desk
 	finish   chan unix.WaitStatus // by Sandbox.End
+	env      []string             // the command's
 	built    chan struct{}        // closed once signals can be passed in
 	began    time.Time
 	owner    bool // there was a controlling terminal at the start
@@ -112,6 +113,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		if err := checkStream(i, f); err != nil {
 			return Result{}, stepErr(StepPreflight, err)
 		}
+	}
+	if err := o.Plan.noStarter(); err != nil && o.Plan.Hold {
+		return Result{}, stepErr(StepPreflight, err)
 	}
 	r := &run{Options: o, messages: make(chan message, 16), finish: make(chan unix.WaitStatus, 1), built: make(chan struct{}), began: time.Now()}
 	if r.Trace == nil {
@@ -284,6 +288,7 @@ func (r *run) serveDoors() error {
 	if m.Op != opNetwork || m.Status > len(m.files) {
 		return fmt.Errorf("BUG: init said %q before its network was ready", m.Op)
 	}
+	r.env = r.Plan.environment(m.Port, r.ProxyUser, r.ProxyToken)
 	r.Trace(StepNetwork, time.Since(r.began))
 	if m.Found != "" && r.Degraded != nil {
 		r.Degraded(Degradation{policy.LayerCapture, "nf_tables with TPROXY", m.Found})

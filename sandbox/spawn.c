@@ -249,11 +249,6 @@ static void child(const struct hw_spawn *s)
 			fail(HW_STEP_GUARD, -r, 2);
 	}
 	reset_signals(s);
-	if (s->starter) {
-		int r = hw_starter_prepare();
-		if (r < 0)
-			fail(HW_STEP_STARTER, -r, 0);
-	}
 	if (s->filter_len) {
 		struct sock_fprog prog = {s->filter_len, (struct sock_filter *)s->filter};
 		if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0)
@@ -264,6 +259,10 @@ static void child(const struct hw_spawn *s)
 			fail(HW_STEP_SELFTEST, 0, i);
 
 	if (s->starter) {
+		/* After the self-test: files in /proc/self change their owner. */
+		int r = hw_starter_hide();
+		if (r < 0)
+			fail(HW_STEP_STARTER, -r, 0);
 		syscall(SYS_close, REPORT_FD); /* its end says that all of this held */
 		hw_starter_serve(s->sig_blocked);
 	}

@@ -32,7 +32,7 @@ static struct {
 
 static _Alignas(16) char child_stack[32 << 10];
 
-int hw_starter_prepare(void)
+int hw_starter_hide(void)
 {
 	prctl(PR_SET_NAME, "hw-starter", 0, 0, 0);
 	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? -errno : 0;

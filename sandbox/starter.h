@@ -45,9 +45,9 @@ struct hw_word {
 	int32_t err;
 };
 
-/* hw_starter_prepare makes the calling process a starter, before its filter is
- * loaded. It gives 0 or -errno. */
-int hw_starter_prepare(void);
+/* hw_starter_hide closes the calling process to others of its user, before it
+ * serves. It gives 0 or -errno. */
+int hw_starter_hide(void);
 
 /* hw_starter_serve carries out orders from descriptor 0 until its other end is
  * closed. Every signal must be blocked; the programs get sig_blocked. */

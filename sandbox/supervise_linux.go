@@ -165,6 +165,8 @@ func (r *run) end(reason error) <-chan time.Time {
 		return nil
 	}
 	_ = r.control.send(message{Op: opSignal, Signal: int(unix.SIGTERM)})
+	// In a paused run nobody could act on it.
+	_ = r.control.send(message{Op: opUnpause})
 	if r.Plan.Hold {
 		go r.killAfter(r.desk.running())
 	}

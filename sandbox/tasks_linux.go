@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -134,23 +135,15 @@ func (p *pidOne) answer(m message) {
 	a := message{Op: opAnswer, Id: m.Id}
 	var err error
 	var f *os.File
-	switch m.Op {
-	case opStart:
+	switch {
+	case m.Op == opStart:
 		if err = p.startTask(m); err == nil {
 			return
 		}
-	case opPause:
-		err = p.freezer.pause()
-	case opUnpause:
-		if p.freezer.unpause(p.agent) {
-			_ = p.c.send(message{Op: opStopped, Signal: int(unix.SIGSTOP)})
-		}
-	case opSocket:
-		f, err = newSocket(m.Family)
-	case opListen:
-		f, err = p.listenAt(m.Path, m.Datagram)
-	case opDial:
-		f, err = dialAt(m.Path)
+	case p.s.Plan.Weak != nil:
+		err = errNoNamespaces // kill(-1) would stop the host
+	default:
+		f, err = p.carryOutAnswered(m)
 	}
 	if err != nil {
 		a = failure(a, err)
@@ -160,6 +153,25 @@ func (p *pidOne) answer(m message) {
 		a.files = []*os.File{f}
 	}
 	_ = p.c.send(a)
+}
+
+func (p *pidOne) carryOutAnswered(m message) (f *os.File, err error) {
+	switch m.Op {
+	case opPause:
+		err = p.freezer.pause()
+	case opUnpause:
+		// Without an id it is the run's end that asks.
+		if p.freezer.unpause(p.agent) && m.Id != 0 {
+			_ = p.c.send(message{Op: opStopped, Signal: int(unix.SIGSTOP)})
+		}
+	case opSocket:
+		f, err = newSocket(m.Family)
+	case opListen:
+		f, err = p.listenAt(m.Path, m.Datagram)
+	case opDial:
+		f, err = dialAt(m.Path)
+	}
+	return f, err
 }
 
 // failure makes an answer one of a request that failed.
@@ -197,40 +209,40 @@ func (p *pidOne) startTask(m message) error {
 // taskStreams lays out the standard streams: what the launcher passed, the task's
 // terminal, or /dev/null. The files are to be closed.
 func (p *pidOne) taskStreams(m message, o *order) (open []*os.File, err error) {
-	fill := -1
+	var master *os.File
+	slave := -1
 	if m.Terminal {
-		master, slave, err := openPair(p.ptmx)
-		if err != nil {
+		if master, slave, err = openPair(p.ptmx); err != nil {
 			return nil, stepErr(StepTerminal, err)
 		}
 		open = append(open, os.NewFile(uintptr(slave), "terminal"))
-		p.tasks.add(m.Id, master)
+	}
+	p.tasks.add(m.Id, master)
+	if m.Terminal {
 		if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: m.Rows, Col: m.Cols}); err != nil {
 			return open, stepErr(StepTerminal, fmt.Errorf("set the terminal's size: %w", err))
 		}
-		fill = slave
-	} else {
-		p.tasks.add(m.Id, nil)
 	}
+	own, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return open, err
+	}
+	open = append(open, own)
 	given := m.files[1:]
 	for i := range o.stdio {
+		o.stdio[i] = int(own.Fd())
 		switch {
 		case m.Streams[i]:
 			if len(given) == 0 {
 				return open, errors.New("BUG: a stream is missing")
 			}
-			o.stdio[i], given = int(given[0].Fd()), given[1:]
-			continue
-		case m.Terminal:
-			o.tty = i
-		case fill < 0:
-			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-			if err != nil {
-				return open, err
+			if fd := int(given[0].Fd()); !isNull(fd) {
+				o.stdio[i] = fd
 			}
-			open, fill = append(open, null), int(null.Fd())
+			given = given[1:]
+		case m.Terminal:
+			o.tty, o.stdio[i] = i, slave
 		}
-		o.stdio[i] = fill
 	}
 	return open, nil
 }
@@ -248,6 +260,22 @@ func (p *pidOne) told(w word) {
 		a.files = []*os.File{master}
 	}
 	_ = p.c.send(a)
+}
+
+// lastWords is how long the command has to be found dead beside the starter.
+const lastWords = time.Second
+
+// withCommand tells that the command has ended too, as when it was killed with
+// everything else (kill -9 -1): then its end is what the run ends with.
+func (p *pidOne) withCommand() bool {
+	for end := time.Now().Add(lastWords); p.agent != 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(p.agent, &ws, unix.WNOHANG, nil)
+		if err == nil && pid == p.agent {
+			return p.commandChanged(ws)
+		}
+	}
+	return false
 }
 
 // commandChanged passes on that the command ended or was stopped. It gives true

@@ -71,6 +71,7 @@ func (k *keeper) run() (err error) {
 	if err := k.startCommand(); err != nil {
 		return err
 	}
+	debug.SetGCPercent(100)
 	go k.attend()
 	return k.reap(children)
 }
@@ -92,6 +93,7 @@ func (k *keeper) openDoor() error {
 		}
 		defer f.Close()
 		m.Status, m.files, k.port = 1, []*os.File{f}, l.Addr().(*net.TCPAddr).Port
+		m.Port = k.port
 	}
 	return k.c.send(m)
 }
@@ -131,18 +133,7 @@ func (k *keeper) startCommand() error {
 			return stepErr(StepConfine, err)
 		}
 	}
-	r, err := st.spawn()
-	if err != nil {
-		return stepErr(StepConfine, err)
-	}
-	k.agent, k.group = r.pid, r.pid
-	if err := dropEverything(); err != nil {
-		return stepErr(StepConfine, err)
-	}
-	if err := r.release(); err != nil {
-		return stepErr(StepConfine, err)
-	}
-	if err := r.started(); err != nil {
+	if err := k.start(st, func(int) error { return nil }); err != nil {
 		return err
 	}
 	k.closeStreams()
@@ -155,7 +146,7 @@ func (k *keeper) confinement() (start, []*os.File, error) {
 	plan := k.s.Plan
 	st := start{
 		ruleset: -1, filter: k.s.Filter,
-		path: plan.Program, argv: plan.Argv, envp: k.environment(), cwd: plan.Cwd,
+		path: plan.Program, argv: plan.Argv, envp: plan.environment(k.port, k.s.ProxyUser, k.s.ProxyToken), cwd: plan.Cwd,
 		stdio: k.streams(), tty: k.slave, umask: plan.Umask,
 		sigIgnored: k.s.SigIgnored, sigBlocked: k.s.SigBlocked,
 		rlimits: plan.Rlimits, probes: plan.probes(k.s.CanaryPort),
@@ -206,15 +197,15 @@ func pinGrants(p Plan) (grants []Grant, open []*os.File, err error) {
 	return grants, open, nil
 }
 
-// environment gives the proxy's variables their value.
-func (k *keeper) environment() []string {
-	env := slices.Clone(k.s.Plan.Env)
-	if k.port == 0 {
+// environment gives the proxy's variables their value. Port 0: there is no proxy.
+func (p Plan) environment(port int, user, token string) []string {
+	env := slices.Clone(p.Env)
+	if p.Weak == nil || port == 0 {
 		return env
 	}
-	to := url.URL{Scheme: "http", User: url.UserPassword(k.s.ProxyUser, k.s.ProxyToken), Host: fmt.Sprintf("127.0.0.1:%d", k.port)}
+	to := url.URL{Scheme: "http", User: url.UserPassword(user, token), Host: fmt.Sprintf("127.0.0.1:%d", port)}
 	for i, kv := range env {
-		if name, _, _ := strings.Cut(kv, "="); slices.Contains(k.s.Plan.Weak.ProxyVars, name) {
+		if name, _, _ := strings.Cut(kv, "="); slices.Contains(p.Weak.ProxyVars, name) {
 			env[i] = name + "=" + to.String()
 		}
 	}
@@ -228,10 +219,7 @@ func (k *keeper) attend() {
 		if err != nil {
 			k.leave(true)
 		}
-		if m.Op == opSignal {
-			k.signal(m)
-		}
-		closeAll(m.files)
+		k.carryOut(m)
 	}
 }
 

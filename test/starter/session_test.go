@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,13 +64,19 @@ type session struct {
 
 func open(t *testing.T, w wraptest.World, dir, policy string, args ...string) *session {
 	t.Helper()
+	return openBelow(t, w, dir, nil, policy, args...)
+}
+
+// openBelow starts the launcher through another program.
+func openBelow(t *testing.T, w wraptest.World, dir string, below []string, policy string, args ...string) *session {
+	t.Helper()
 	launcher.once.Do(launcher.build)
 	if launcher.err != nil {
 		t.Fatal(launcher.err)
 	}
 	file := w.PolicyFile(t, strings.ReplaceAll(strings.ToLower(t.Name()), "/", "-"), policy)
 	s := &session{waiting: map[int]chan wire.Answer{}, over: make(chan struct{})}
-	s.cmd = w.Bare(dir, append([]string{launcher.path(), file}, args...)...)
+	s.cmd = w.Bare(dir, slices.Concat(below, []string{launcher.path(), file}, args)...)
 	in, err := s.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -99,7 +99,7 @@ func TestStarterIsClosed(t *testing.T) {
 	if want := "hw-starter\nNoNewPrivs:\t1\nSeccomp:\t2\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
-	s.start(t, wire.Request{Argv: []string{"sh", "-c", findStarter + "kill -9 $S; sleep 600"}})
+	s.ask(t, wire.Request{Op: "start", Argv: []string{"sh", "-c", findStarter + "kill -9 $S; sleep 600"}})
 	if last := s.last(t); !strings.Contains(last.Error, "starter ended (killed by SIGKILL)") {
 		t.Errorf("got %+v, want the run ended for the starter's end", last)
 	}
@@ -341,6 +341,73 @@ func TestWithoutStarter(t *testing.T) {
 	s.ask(t, wire.Request{Op: "end"})
 	if last := s.last(t); last.Error != "" {
 		t.Errorf("got %+v, want it to have run", last)
+	}
+}
+
+// TestWithoutNamespaces: tasks are started in the weaker tier too, confined like
+// the command; what would need namespaces says so.
+func TestWithoutNamespaces(t *testing.T) {
+	w := wraptest.New(t)
+	dir := w.Dir(t, "work")
+	w.Write(t, filepath.Join(w.Home, "secret"), "the secret\n")
+	refuse := filepath.Join(w.Home, "refuse")
+	w.Write(t, refuse, "#!/bin/sh\necho 0 > /proc/sys/user/max_user_namespaces || exit 99\nexec \"$@\"\n")
+	if err := os.Chmod(refuse, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	below := []string{"unshare", "-U", "--map-current-user", "--keep-caps", refuse}
+	const weak = `version: 1
+name: weak
+extends: []
+require: {may_degrade: [namespaces, capture]}
+workspace: {path: ., access: write, exec: true}
+env: {allow: [PATH]}
+filesystem:
+  exec: [/usr, /bin, /sbin, /lib, "/lib64?"]
+  read: ["/etc/ld.so.cache?"]
+  home: private
+`
+	s := openBelow(t, w, dir, below, weak, "run", "sh", "-c",
+		"trap 'kill -USR2 $(cat task)' USR1; env | sort > env; grep Seccomp /proc/self/status > status; echo $$ > command; while :; do sleep 0.05; done")
+	waitFile(t, filepath.Join(dir, "command"))
+	out, ws := s.sh(t, "env | sort; grep Seccomp /proc/self/status")
+	if want := read(t, filepath.Join(dir, "env")) + read(t, filepath.Join(dir, "status")); out != want || ws != 0 {
+		t.Errorf("got %q, want %q", out, want)
+	}
+	if out, ws = s.sh(t, "LC_ALL=C cat "+w.Home+"/secret"); ws == 0 || !strings.Contains(out, "Permission denied") {
+		t.Errorf("got %q and status %v, want the secret denied", out, ws)
+	}
+	if out, ws = s.sh(t, "trap 'exit 42' USR2; echo $$ > task; kill -USR1 $(cat command); while :; do sleep 0.05; done"); ws.ExitStatus() != 42 {
+		t.Errorf("got exit %d and %q, want the command's answer", ws.ExitStatus(), out)
+	}
+	if out, ws = s.wait(t, s.start(t, wire.Request{Argv: []string{"sh", "-c", "stty size < /dev/tty"}, Terminal: true})); out != "33 77\r\n" {
+		t.Errorf("got %q and status %v, want a terminal", out, ws)
+	}
+	for _, q := range []wire.Request{{Op: "pause"}, {Op: "resume"}, {Op: "dial", Path: "tcp:1"}, {Op: "listen", Path: "unix:/tmp/x"}} {
+		if a := s.ask(t, q); !strings.Contains(a.Error, "needs namespaces") {
+			t.Errorf("%s: got %+v, want an error that names namespaces", q.Op, a)
+		}
+	}
+	id := s.start(t, wire.Request{Argv: []string{"sleep", "600"}})
+	s.ask(t, wire.Request{Op: "signal", Task: id, Signal: int(unix.SIGKILL)})
+	if _, ws := s.wait(t, id); ws.Signal() != unix.SIGKILL {
+		t.Errorf("got status %v, want SIGKILL", ws)
+	}
+	s.ask(t, wire.Request{Op: "end", Signal: 4 << 8})
+	if last := s.last(t); unix.WaitStatus(last.Status).ExitStatus() != 4 {
+		t.Errorf("got %+v, want exit 4", last)
+	}
+}
+
+// TestKilledTogether: a command that is killed with everything else ends the run
+// by its own status.
+func TestKilledTogether(t *testing.T) {
+	w := wraptest.New(t)
+	s := open(t, w, w.Dir(t, "work"), strict, "run", "sleep", "600")
+	// The run may end before the answer is out.
+	s.ask(t, wire.Request{Op: "start", Argv: []string{"sh", "-c", "kill -9 -1"}})
+	if last := s.last(t); unix.WaitStatus(last.Status).Signal() != unix.SIGKILL || last.Error != "" {
+		t.Errorf("got %+v, want SIGKILL of the command", last)
 	}
 }
 

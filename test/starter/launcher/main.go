@@ -73,10 +73,14 @@ func run(file string, hold bool, argv []string) (sandbox.Result, error) {
 	if hold {
 		argv = []string{"true"}
 	}
-	plan, err := sandbox.Compile(p, sandbox.Host{
+	host := sandbox.Host{
 		Uid: os.Geteuid(), Gid: os.Getegid(), User: "tester", Home: home, Cwd: cwd, Environ: os.Environ(),
 		Abi: sandbox.LandlockABI(), Tproxy: sandbox.TproxyLikely(), Limits: sandbox.ProbeLimits(), Run: dir.Path,
-	}, argv)
+	}
+	if len(p.Require.MayDegrade) > 0 {
+		host.NoNamespaces = sandbox.ProbeTier(context.Background())
+	}
+	plan, err := sandbox.Compile(p, host, argv)
 	if err != nil {
 		return sandbox.Result{}, err
 	}
