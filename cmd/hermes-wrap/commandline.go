@@ -77,7 +77,7 @@ func (c *commandLine) root() *cobra.Command {
 	f := root.Flags()
 	f.BoolVar(&c.flags.dryRun, "dry-run", false, "print the plan and start nothing")
 	f.BoolVar(&c.flags.trace, "trace", false, "print each step of the launch with its time")
-	f.BoolVar(&c.flags.json, "json", false, "with --dry-run: print JSON")
+	f.BoolVar(&c.flags.json, "json", false, "with --dry-run or --detach: print JSON")
 	f.BoolVarP(&c.flags.detach, "detach", "d", false, "run in the background; print the session's name once the command runs")
 	f.BoolVarP(&c.flags.tty, "tty", "t", false, "with --detach: give the command a terminal, see hermes-wrap attach")
 	f.StringVar(&c.flags.name, "name", "", "`NAME` of the session (default: made of the policy's name and the run)")

@@ -181,6 +181,52 @@ func TestControlSurvivesGarbage(t *testing.T) {
 	}
 }
 
+// Connections that go on have places of their own, and a bound.
+func TestControlLastingPeersAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	over := make(chan struct{})
+	c, err := openControl(dir, anybody, func(p *peer, q controlRequest, files []*os.File) {
+		closeFiles(files)
+		_ = p.send(controlAnswer{Run: "r"})
+		if q.lasting() {
+			<-over
+			_ = p.send(controlAnswer{Run: "r", Exit: &controlExit{Code: 7}})
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := session.Entry{Record: session.Record{RunDir: dir}}
+	var held []*peer
+	for range controlLasting {
+		p, err := dialRun(e, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		if a, _, err := p.ask(controlRequest{Op: opExec}, 20*time.Second); err != nil || a.Error != "" {
+			t.Fatalf("number %d: got %+v, %v, want it to go on", len(held), a, err)
+		}
+		held = append(held, p)
+	}
+	if a, err := askRun(e, controlRequest{Op: opExec}, 20*time.Second); err != nil || a.Error != "too many at once" {
+		t.Errorf("one more: got %+v, %v, want it refused", a, err)
+	}
+	if a, err := askRun(e, controlRequest{Op: opStatus}, 20*time.Second); err != nil || a.Error != "" {
+		t.Errorf("a short one: got %+v, %v, want an answer", a, err)
+	}
+	// The end of the socket is not the end of theirs: they hear how it went.
+	c.close()
+	close(over)
+	for _, p := range held {
+		var a controlAnswer
+		if _, err := p.receive(&a, 20*time.Second); err != nil || a.Exit == nil || a.Exit.Code != 7 {
+			t.Errorf("got %+v, %v, want the exit", a, err)
+		}
+	}
+	c.wg.Wait()
+}
+
 func TestControlSocketWithALongPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
 	if err := os.Mkdir(dir, 0o700); err != nil {

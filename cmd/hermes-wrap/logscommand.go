@@ -66,8 +66,8 @@ func (q logQuery) print(e session.Entry) error {
 		return err
 	}
 	if len(files) == 0 && !(e.Live && q.follow) {
-		return &hintedError{fmt.Errorf("session %q keeps no log: it runs in the foreground, where its output went", e.Name),
-			"hermes-wrap logs --denials " + e.Name + " prints what it was refused"}
+		err := fmt.Errorf("session %q keeps no log: it runs in the foreground, where its output went", e.Name)
+		return &hintedError{err, "hermes-wrap logs --denials " + e.Name + " prints what it was refused"}
 	}
 	tail := audit.NewLines(path, files)
 	defer func() { _ = tail.Close() }()

@@ -294,9 +294,14 @@ func (c *commandLine) stopAll(live []session.Entry, q stopRequest, asJSON bool) 
 		asked = append(asked, e)
 	}
 	gone := []session.Entry{}
+	late := time.After(goneNote)
 	for _, e := range asked {
 		for !isGone(e) {
-			time.Sleep(goneLook)
+			select {
+			case <-late:
+				c.voice.note("waiting for " + e.Name + " to end; --now ends it at once")
+			case <-time.After(goneLook):
+			}
 		}
 		if now, err := findSession(e.Name); err == nil && now.Run == e.Run {
 			e = now
@@ -322,6 +327,9 @@ func exitWords(e session.Entry) string {
 
 // goneLook is how often it is looked whether a run is gone.
 const goneLook = 20 * time.Millisecond
+
+// goneNote is when it is said that a run takes its time.
+const goneNote = 2 * time.Second
 
 // isGone tells whether a run is over: its launcher has let its name go.
 func isGone(e session.Entry) bool {

@@ -34,12 +34,12 @@ func TestAttachAndDetach(t *testing.T) {
 	}
 	// What was shown is shown again; the size is the new terminal's; a hang-up
 	// leaves the run alone.
-	if _, err := p.Dialogue(harness.Command{
-		Argv: []string{p.Bin, "attach", "t", "--detach-keys", "ctrl-a,d"}, Dir: p.work, Env: []string{"XDG_RUNTIME_DIR=" + p.Runtime}, Limit: limit,
-	}, harness.Size{Rows: 21, Cols: 66}, []harness.Action{
+	c := harness.Command{Argv: []string{p.Bin, "attach", "t", "--detach-keys", "ctrl-a,d"}, Dir: p.work, Env: []string{"XDG_RUNTIME_DIR=" + p.Runtime}, Limit: limit}
+	actions := []harness.Action{
 		expect("got one"), expect("21 66"), send(keys[:1] + "x\r"), expect("got .*x"),
 		{Resize: harness.Size{Rows: 25, Cols: 61}}, expect("25 61"), {Hangup: true},
-	}); err != nil {
+	}
+	if _, err := p.Dialogue(c, harness.Size{Rows: 21, Cols: 66}, actions); err != nil {
 		t.Error(err)
 	}
 	// Without a terminal one looks on only.
