@@ -97,8 +97,13 @@ func (b stateBench) round() error {
 		return err
 	}
 	for _, step := range [][]string{
-		{"stat", "review", "bench", "--stat"}, {"review", "review", "bench"}, {"snapshot", "snapshot", "bench", "--as", "all"}, {"restore", "restore", "bench", "all"},
-		{"discard", "discard", "bench"}, {"", "restore", "bench", "all"}, {"commit", "commit", "bench"},
+		{"stat", "review", "bench", "--stat"},
+		{"review", "review", "bench"},
+		{"snapshot", "snapshot", "bench", "--as", "all"},
+		{"restore", "restore", "bench", "all"},
+		{"discard", "discard", "bench"},
+		{"", "restore", "bench", "all"},
+		{"commit", "commit", "bench"},
 	} {
 		if err := b.timed(step[0], append([]string{"env", "XDG_STATE_HOME=" + b.home, b.shop.bin}, step[1:]...)...); err != nil {
 			return err

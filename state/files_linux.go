@@ -96,7 +96,7 @@ func readLink(dir int, name string) (string, error) {
 }
 
 // writeFile replaces a file of ours, whole or not at all.
-func writeFile(dir int, name string, content []byte) error {
+func writeFile(dir int, name string, content []byte, durable bool) error {
 	temp := "." + name + ".new"
 	fd, err := openBelow(dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)
 	if err != nil {
@@ -104,11 +104,14 @@ func writeFile(dir int, name string, content []byte) error {
 	}
 	f := os.NewFile(uintptr(fd), temp)
 	_, err = f.Write(content)
-	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
 	if err == nil {
 		err = unix.Renameat(dir, temp, dir, name)
 	}
-	if err == nil {
+	if err == nil && durable {
 		err = unix.Fsync(dir)
 	}
 	return err

@@ -78,7 +78,7 @@ func (l *Layer) writeJournal(j journal) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(int(l.dir.Fd()), journalName, b.Bytes())
+	return writeFile(int(l.dir.Fd()), journalName, b.Bytes(), true)
 }
 
 // readJournal reads the journal of a commit that was broken off.
@@ -168,7 +168,7 @@ func (l *Layer) noteKnown(j journal) error {
 			return err
 		}
 	}
-	return writeFile(int(l.dir.Fd()), knownName, b.Bytes())
+	return writeFile(int(l.dir.Fd()), knownName, b.Bytes(), true)
 }
 
 // parents opens the directories that paths lie in, below one root. Paths that

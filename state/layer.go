@@ -45,6 +45,10 @@ type Meta struct {
 	Storage string `json:"storage,omitempty"`
 	// Base is the tree's directory when the layer was made.
 	Base Base `json:"base"`
+	// Pid and Fd are the process and its descriptor of the content while a run
+	// keeps it in memory.
+	Pid int `json:"pid,omitempty"`
+	Fd  int `json:"fd,omitempty"`
 }
 
 // Base identifies a directory.
@@ -77,13 +81,14 @@ func NewMeta(target, method, storage string) (Meta, error) {
 	return Meta{Version: MetaVersion, Target: real, Method: method, Created: time.Now(), Storage: storage, Base: Base{st.Dev, st.Ino}}, nil
 }
 
-// Write puts layer.json into a layer's directory, whole or not at all.
+// Write puts layer.json into a layer's directory, whole or not at all, and on disk
+// unless the content is not there either.
 func (m Meta) Write(dir *os.File) error {
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeFile(int(dir.Fd()), metaName, append(b, '\n'))
+	return writeFile(int(dir.Fd()), metaName, append(b, '\n'), m.Pid == 0)
 }
 
 // ReadMeta reads layer.json.
@@ -152,7 +157,7 @@ func openLayer(name string, dir *os.File) (*Layer, error) {
 		return nil, err
 	}
 	content := map[string]string{Overlay: upperName, Copy: treeName}[m.Method]
-	data, err := openFile(int(dir.Fd()), content, unix.O_RDONLY|unix.O_DIRECTORY)
+	data, err := openContent(dir, m, content)
 	if err != nil {
 		return nil, fmt.Errorf("open %q of layer %q: %v", content, name, err) //nolint:errorlint // it is not the layer that is missing
 	}
@@ -161,6 +166,13 @@ func openLayer(name string, dir *os.File) (*Layer, error) {
 		data.Close()
 	}
 	return l, err
+}
+
+func openContent(dir *os.File, m Meta, name string) (*os.File, error) {
+	if m.Pid > 0 {
+		return os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", m.Pid, m.Fd), os.O_RDONLY|unix.O_DIRECTORY, 0)
+	}
+	return openFile(int(dir.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
 // FromFiles opens a layer whose content is known by a descriptor alone: one that

@@ -98,7 +98,7 @@ func (s Snapshots) fill(base *os.File, temp string, snap *Snapshot) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeFile(int(to.Fd()), snapshotName, append(b, '\n')), syncFS(to))
+	return errors.Join(writeFile(int(to.Fd()), snapshotName, append(b, '\n'), true), syncFS(to))
 }
 
 // open opens the directory of the snapshots and sweeps what was left half-done.
@@ -327,7 +327,7 @@ func (l *Layer) Save(layers string) error {
 	}
 	defer to.Close()
 	m := l.Meta
-	m.Storage = "directory"
+	m.Storage, m.Pid, m.Fd = "directory", 0, 0
 	_, err = saveLayer(to, m, l.data, func() error { return syncFS(to) })
 	if err == nil {
 		err = unix.Renameat2(int(dir.Fd()), temp, int(dir.Fd()), l.Name, unix.RENAME_NOREPLACE)

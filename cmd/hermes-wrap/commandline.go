@@ -82,6 +82,8 @@ func (c *commandLine) root() *cobra.Command {
 	f.BoolVarP(&c.flags.tty, "tty", "t", false, "with --detach: give the command a terminal, see hermes-wrap attach")
 	f.StringVar(&c.flags.name, "name", "", "`NAME` of the session (default: made of the policy's name and the run)")
 	f.BoolVar(&c.flags.noSupervise, "no-supervise", false, "run the command once: no restarts, and none of the policy's services")
+	f.StringVar(&c.flags.commitOnSuccess, "commit-on-success", "", "commit copy-on-write trees after exit code 0; `HOW` strict (the default), except-exec or accept-exec")
+	f.Lookup("commit-on-success").NoOptDefVal = commitStrict
 	f.BoolVarP(&c.flags.quiet, "quiet", "q", false, "print no warnings (degradations are printed all the same)")
 	f.StringVar(&c.flags.summary, "summary", "", "when the run has ended, write a summary as JSON to `FILE`")
 	_ = root.MarkFlagFilename("summary")

@@ -134,10 +134,10 @@ func (c *commandLine) committed(plans []planned, o committing, done int) error {
 		for _, one := range chosen {
 			p.change(one)
 		}
-		c.voice.note(fmt.Sprintf("%d changes would be committed", done))
+		c.voice.note(plural(done, "change") + " would be committed")
 		return nil
 	}
-	c.voice.note(fmt.Sprintf("%d changes committed", done))
+	c.voice.note(plural(done, "change") + " committed")
 	return nil
 }
 
@@ -190,7 +190,7 @@ func (c *commandLine) discard() *cobra.Command {
 			}
 			done += len(dropped)
 		}
-		c.voice.note(fmt.Sprintf("%d changes discarded", done))
+		c.voice.note(plural(done, "change") + " discarded")
 		return nil
 	})
 }

@@ -144,10 +144,16 @@ func (s *layerStore) note(layer sandbox.Layer) error {
 		meta.Ready = time.Unix(0, layer.Ready)
 	}
 	s.made[layer.Id] = meta
+	path := s.dirs[layer.Id].Path
 	if layer.Memory {
-		return nil
+		// For those who look at it while the run lasts.
+		path = filepath.Join(s.dir, layer.Id)
+		meta.Pid, meta.Fd = os.Getpid(), int(layer.Upper.Fd())
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return err
+		}
 	}
-	dir, err := os.Open(s.dirs[layer.Id].Path)
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}

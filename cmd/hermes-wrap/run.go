@@ -33,6 +33,8 @@ type runFlags struct {
 	dryRun, trace, json, quiet bool
 	// summary is where the summary goes, or "".
 	summary string
+	// commitOnSuccess says how changes are committed after exit code 0; "": not.
+	commitOnSuccess string
 	// detach runs in the background, and tty with a terminal there.
 	detach, tty bool
 	noSupervise bool
@@ -181,7 +183,7 @@ func (l *launch) enter() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := errors.Join(l.dir.Make(), l.openLayers()); err != nil {
+	if err := errors.Join(l.mayCommit(), l.dir.Make(), l.openLayers()); err != nil {
 		return 0, err
 	}
 	token := explicitToken(l.prep.plan)
@@ -373,7 +375,10 @@ func (l *launch) ended(res sandbox.Result) (int, error) {
 		reason = res.Stopped.Error()
 	}
 	l.reason = reason
-	return code, errors.Join(l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: reason}), l.closeAudit())
+	if err := errors.Join(l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: reason}), l.closeAudit()); err != nil {
+		return code, err
+	}
+	return l.handOff(res, code)
 }
 
 // exitCode is the command's own code, or 128 and the signal that ended it.

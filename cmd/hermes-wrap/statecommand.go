@@ -44,7 +44,10 @@ func lookAt(name string) (*keptFiles, error) {
 	if k.layers, err = state.OpenAll(k.layersDir()); err != nil {
 		return nil, err
 	}
-	return k, nil
+	if len(k.layers) == 0 && e.Live {
+		k.layers, err = state.OpenAll(filepath.Join(e.Path, session.ScratchName))
+	}
+	return k, err
 }
 
 // takeOver opens a session's layers for changing: no run may have them.
@@ -203,4 +206,12 @@ func completeKept(_ *cobra.Command, args []string, _ string) (names []string, _ 
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// plural says how many there are of something.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
