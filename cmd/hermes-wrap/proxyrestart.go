@@ -166,6 +166,9 @@ func (p *proxyClient) replace(l *proxyLife, r *restarts) *proxyLife {
 func (p *proxyClient) last(l *proxyLife) *proxyLife {
 	select {
 	case <-p.quit: // as it was told
+		if l.reason.Load() != nil {
+			p.lost(l, fmt.Sprintf("the proxy was killed at the end of the run: %v", l.bury()))
+		}
 		return nil
 	default:
 	}

@@ -228,6 +228,38 @@ func TestTooManyRestarts(t *testing.T) {
 	}
 }
 
+// The end of a run waits neither for a proxy that is to be started later nor for
+// one that hangs, and leaves none behind.
+func TestEndWithoutAProxy(t *testing.T) {
+	s := startReal(t, restartLimit{most: 5, within: time.Hour, pause: time.Hour})
+	l := s.life()
+	l.proc.Kill()
+	l = s.next(t, l)
+	l.proc.Kill()
+	for end := time.Now().Add(time.Minute); s.life() != nil && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	s.px.close()
+	<-s.px.gone
+	if got := s.px.writers(); len(got) != 0 {
+		t.Errorf("writers that ended: got %v, want none", got)
+	}
+
+	s = startReal(t, restartLimit{most: 5, within: time.Hour})
+	l = s.life()
+	if err := unix.Kill(l.proc.Pid(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.px.close()
+	<-s.px.gone
+	if err := unix.Kill(l.proc.Pid(), 0); err != unix.ESRCH {
+		t.Errorf("a proxy that hung: got %v, want it gone", err)
+	}
+	if text, err := os.ReadFile(s.record); err != nil || !strings.Contains(string(text), "killed at the end of the run") {
+		t.Errorf("the record: got nothing of it (%v)", err)
+	}
+}
+
 // What the Go runtime says of a crash is kept as far as it cannot hold a secret.
 func TestWordsOfACrash(t *testing.T) {
 	const frames = "\ngoroutine 7 [running]:\nmain.read(0x1, {0x2, 0x3})\n\t/src/main.go:7 +0x1\nmain.main()\n\t/src/main.go:3\n\ngoroutine 8 [select]:\nmain.other()\n"

@@ -78,8 +78,9 @@ func TestAuthorityEndsWithTheRun(t *testing.T) {
 	})
 }
 
-// The key of the authority is in the proxy's memory alone, which no other
-// process of the same user may look into, let alone one inside (corpus D78).
+// The key of the authority is in the proxy's memory, which no other process of
+// the same user may look into, and for the next proxy in sealed memory that the
+// launcher keeps. Inside, neither is in reach (corpus D78).
 func TestAuthorityKeyIsOutOfReach(t *testing.T) {
 	s := newScene(t)
 	policy := s.PolicyFile(t, "inspecting", "version: 1\nextends: [builtin:strict]\nnetwork: {rules: [{name: one, host: allowed.test, access: read-only}]}\n")
@@ -117,11 +118,15 @@ func TestAuthorityKeyIsOutOfReach(t *testing.T) {
 	attempts := []string{
 		fmt.Sprintf("another=open,/proc/%d/mem", sleeper.Process.Pid), fmt.Sprintf("memory=open,/proc/%d/mem", proxy),
 		fmt.Sprintf("environment=open,/proc/%d/environ", proxy), fmt.Sprintf("descriptors=open,/proc/%d/fd", proxy),
+		fmt.Sprintf("kept=open,/proc/%d/fd", cmd.Process.Pid),
 	}
 	if s.Uid == 0 {
 		t.Log("the machine's root may look into every process")
 	} else {
 		outside := outcomes(t, s.Bare(s.dir, append([]string{"./attacker", "reach"}, attempts...)...))
+		if outside["kept"] != "ok" {
+			t.Errorf("control: the launcher's descriptors, outside: got %q, want ok", outside["kept"])
+		}
 		for _, name := range []string{"memory", "environment", "descriptors"} {
 			if outside["another"] != "ok" || outside[name] == "ok" {
 				t.Errorf("outside: %s of the proxy: got %q, of another process %q, want the latter alone to be ok", name, outside[name], outside["another"])

@@ -57,11 +57,14 @@ network:
 `, filepath.Join(a.Home, "audit.jsonl"), filepath.Join(a.Home, "ca.pem"), a.o.port, a.o.bytesPort)
 }
 
-// theClient builds the client once.
-var theClient = sync.OnceValue(func() (c struct { //nolint:gochecknoglobals // built once a process
+// built is what came of building the client.
+type built struct {
 	text string
 	err  error
-}) {
+}
+
+// theClient builds the client once.
+var theClient = sync.OnceValue(func() (c built) { //nolint:gochecknoglobals // built once a process
 	dir, err := os.MkdirTemp("", "restart-")
 	if err != nil {
 		c.err = err

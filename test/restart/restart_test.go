@@ -47,7 +47,10 @@ func TestProxyDies(t *testing.T) {
 	}
 	unused := a.bytesAt("198.18.200.1")
 	a.want("error", "tcp", unused)
-	files := 0
+	files, confined := 0, confinement(a.proxy())
+	if !strings.Contains(confined, "Seccomp:\t2") || !strings.Contains(confined, "NoNewPrivs:\t1") {
+		t.Fatalf("control: the first proxy is confined so: %q", confined)
+	}
 	a.want("begun", "hammer", fmt.Sprintf("https://denied.test:%d/hello", a.o.port))
 	for i, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGKILL} {
 		when := fmt.Sprintf("%v, number %d", sig, i+1)
@@ -65,6 +68,9 @@ func TestProxyDies(t *testing.T) {
 		}
 		a.want("200 welcome", "until", a.url("/hello"), "200")
 		a.gone(old)
+		if got := confinement(a.proxy()); got != confined {
+			t.Errorf("%s: the next proxy is confined so: got %q, want %q", when, got, confined)
+		}
 		a.want("200", "again", a.url("/hello"))
 		if got := a.ask("pid"); got != a.pid {
 			t.Errorf("%s: the agent: got process %s, want %s as before", when, got, a.pid)
@@ -113,6 +119,18 @@ func (a *agent) checkRecord(killed int) {
 	if n := strings.Count(events.Out, "the proxy ended, and until another serves"); n != killed {
 		a.t.Errorf("show: got %d proxies that ended, want %d\n%s%s", n, killed, events.Out, events.Err)
 	}
+}
+
+// confinement is what the kernel shows of it.
+func confinement(pid int) (all string) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(text)) {
+		name, _, _ := strings.Cut(line, ":")
+		if strings.HasPrefix(name, "Cap") || name == "Seccomp" || name == "Seccomp_filters" || name == "NoNewPrivs" || name == "Uid" {
+			all += line
+		}
+	}
+	return all
 }
 
 func openFiles(t *testing.T, pid int) int {

@@ -157,13 +157,13 @@ func stream(name, address string) (io.Reader, error) {
 		}
 		return c, err
 	case "ws":
-		c, _, err := websocket.Dial(context.Background(), address, nil)
+		c, _, err := websocket.Dial(context.Background(), address, nil) //nolint:bodyclose // the library closes it
 		if err != nil {
 			return nil, err
 		}
 		return websocket.NetConn(context.Background(), c, websocket.MessageText), nil
 	}
-	resp, err := (&http.Client{Transport: fresh(name == "h2").Transport}).Do(request("GET", address, nil))
+	resp, err := (&http.Client{Transport: fresh(name == "h2").Transport}).Do(request("GET", address, nil)) //nolint:bodyclose // read to its end, which is what is waited for
 	if err != nil {
 		return nil, err
 	}
