@@ -203,12 +203,12 @@ func (p *proxyClient) close() {
 			if !p.isReady() {
 				go l.drain()
 			}
-			select {
-			case <-l.ended:
-			case <-time.After(closeLimit):
+			if !l.endsWithin(closeLimit) {
 				l.condemn(errors.New("it did not end with the run"))
 			}
-			l.close()
+			if l.endsWithin(closeLimit) { // otherwise somebody reads still
+				l.close()
+			}
 		}
 		if p.isReady() {
 			select {

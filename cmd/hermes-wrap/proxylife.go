@@ -73,6 +73,18 @@ func (l *proxyLife) bury() error {
 	return errors.New(howEnded(status) + l.words.cause())
 }
 
+// endsWithin waits, for so long at most, until it says nothing more.
+func (l *proxyLife) endsWithin(d time.Duration) bool {
+	late := time.NewTimer(d)
+	defer late.Stop()
+	select {
+	case <-l.ended:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
 func (l *proxyLife) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
