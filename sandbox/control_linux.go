@@ -34,6 +34,7 @@ type message struct {
 	Rows     uint16  `json:"rows,omitempty"`
 	Cols     uint16  `json:"cols,omitempty"`
 	Datagram bool    `json:"datagram,omitempty"`
+	Sweep    bool    `json:"sweep,omitempty"`
 
 	Layers []layerNews `json:"layers,omitempty"` // made by the stage, files in their order
 	Dirs   []LayerDir  `json:"dirs,omitempty"`

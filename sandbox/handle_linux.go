@@ -33,6 +33,8 @@ type Task struct {
 	Terminal bool
 	// Size is the terminal's first size.
 	Size unix.Winsize
+	// Sweep kills what is left of its process group when the task ends.
+	Sweep bool
 }
 
 // Running is a task that was started.
@@ -93,7 +95,7 @@ func (s *Sandbox) order(t Task) (message, error) {
 		b.cwd = s.r.Plan.Cwd
 	}
 	b.programs = candidates(t.Argv[0], b.env)
-	m := message{Op: opStart, Terminal: t.Terminal, Rows: t.Size.Row, Cols: t.Size.Col}
+	m := message{Op: opStart, Terminal: t.Terminal, Sweep: t.Sweep, Rows: t.Size.Row, Cols: t.Size.Col}
 	var files []*os.File
 	for i, f := range t.Stdio {
 		if f == nil {

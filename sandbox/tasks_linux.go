@@ -22,15 +22,16 @@ type tasks struct {
 type task struct {
 	pid    int
 	master *os.File // of its terminal, until the launcher has it
+	sweep  bool     // its process group ends with it
 }
 
-func (t *tasks) add(id int, master *os.File) {
+func (t *tasks) add(id int, master *os.File, sweep bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID == nil {
 		t.byID = map[int]*task{}
 	}
-	t.byID[id] = &task{master: master}
+	t.byID[id] = &task{master: master, sweep: sweep}
 }
 
 // started notes the pid, and gives the master to hand over.
@@ -59,6 +60,7 @@ func (t *tasks) drop(id int) {
 func (t *tasks) wait(known ...int) (pid int, ws unix.WaitStatus, task int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.lockedSweep()
 	pids := []int{-1}
 	for _, k := range t.byID {
 		if k.pid == 0 {
@@ -81,6 +83,20 @@ func (t *tasks) wait(known ...int) (pid int, ws unix.WaitStatus, task int) {
 		}
 	}
 	return 0, 0, 0
+}
+
+// lockedSweep kills what a task that has ended left in its process group. Its
+// zombie is still there, so the group's number is nobody else's.
+func (t *tasks) lockedSweep() {
+	for _, k := range t.byID {
+		if !k.sweep || k.pid == 0 {
+			continue
+		}
+		var info unix.Siginfo
+		if unix.Waitid(unix.P_PID, k.pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil && info.Signo != 0 {
+			_ = unix.Kill(-k.pid, unix.SIGKILL)
+		}
+	}
 }
 
 // lockedEnded forgets the task with a pid and gives its id, 0 if it is none or
@@ -217,7 +233,7 @@ func (p *pidOne) taskStreams(m message, o *order) (open []*os.File, err error) {
 		}
 		open = append(open, os.NewFile(uintptr(slave), "terminal"))
 	}
-	p.tasks.add(m.Id, master)
+	p.tasks.add(m.Id, master, m.Sweep)
 	if m.Terminal {
 		if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: m.Rows, Col: m.Cols}); err != nil {
 			return open, stepErr(StepTerminal, fmt.Errorf("set the terminal's size: %w", err))

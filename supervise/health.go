@@ -30,8 +30,8 @@ type Check struct {
 }
 
 const (
-	// maxHealthHead bounds what is read of an answer.
-	maxHealthHead = 64 << 10
+	// maxAnswer bounds what is read of an answer, and of its body nothing is used.
+	maxAnswer = 64 << 10
 	// startInterval is the time between two questions until the first good answer.
 	startInterval = 500 * time.Millisecond
 )
@@ -83,13 +83,13 @@ func (c Check) Watch(ctx context.Context, dial Dialer, paused func() bool, repor
 }
 
 // Ask asks once. It goes to the port and nowhere else: no proxy is asked, no
-// redirect is followed, and the body is not read.
+// redirect is followed.
 func (c Check) Ask(ctx context.Context, dial Dialer) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	status, err := c.get(ctx, dial)
 	switch {
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("no answer from %s within %v", c.URL, c.Timeout)
 	case err != nil:
 		return fmt.Errorf("no answer from %s: %w", c.URL, err)
@@ -116,9 +116,11 @@ func (c Check) get(ctx context.Context, dial Dialer) (status int, err error) {
 	if err := req.Write(conn); err != nil {
 		return 0, err
 	}
-	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxHealthHead)), req) //nolint:bodyclose // it ends with the connection, unread
+	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAnswer)), req) //nolint:bodyclose // it ends with the connection
 	if err != nil {
 		return 0, err
 	}
+	// A server that is not heard out would log an error each time.
+	_, _ = io.Copy(io.Discard, answer.Body)
 	return answer.StatusCode, nil
 }

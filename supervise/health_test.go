@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -34,7 +35,7 @@ func TestAsk(t *testing.T) {
 		}
 	})
 	mux.HandleFunc("/heads", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X", strings.Repeat("x", 2*maxHealthHead))
+		w.Header().Set("X", strings.Repeat("x", 2*maxAnswer))
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
@@ -60,4 +61,22 @@ func TestAsk(t *testing.T) {
 	if n := elsewhere.Load(); n != 0 {
 		t.Errorf("got %d requests elsewhere, want none", n)
 	}
+}
+
+// A body without an end takes the time of the answer and nothing else.
+func TestSlowBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		go func() {
+			if _, err := there.Read(make([]byte, 4096)); err == nil {
+				_, _ = there.Write([]byte("HTTP/1.1 200 OK\r\n\r\nx"))
+			}
+		}()
+		began := time.Now()
+		err := Check{URL: "http://127.0.0.1/", Port: 80, Timeout: 5 * time.Second}.Ask(t.Context(), func(context.Context, int) (net.Conn, error) { return here, nil })
+		if took := time.Since(began); err != nil || took > 5*time.Second {
+			t.Errorf("got %v after %v, want it healthy within 5s", err, took)
+		}
+	})
 }

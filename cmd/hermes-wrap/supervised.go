@@ -210,7 +210,7 @@ func (s *supervision) signal(sig unix.Signal) {
 	case unix.SIGTERM, unix.SIGINT, unix.SIGHUP:
 		s.end(nil, "asked to by "+unix.SignalName(sig))
 	case unix.SIGTSTP:
-		// The job is this process; the services go on.
+		// The job is this process and its proxy; the services go on.
 		_ = unix.Kill(os.Getpid(), unix.SIGSTOP)
 	case unix.SIGWINCH, unix.SIGCONT:
 	default:
@@ -253,7 +253,7 @@ func (s *supervision) start(name string) (supervise.Process, error) {
 	} else if s.notify {
 		env = overlaid(env, s.notifyEnv())
 	}
-	t, err := s.box.Start(sandbox.Task{Argv: argv, Env: env, Stdio: [3]*os.File{nil, theirs[0], theirs[1]}})
+	t, err := s.box.Start(sandbox.Task{Argv: argv, Env: env, Stdio: [3]*os.File{nil, theirs[0], theirs[1]}, Sweep: true})
 	if errors.Is(err, sandbox.ErrEnded) {
 		return nil, fmt.Errorf("%w: %w", supervise.ErrGone, err)
 	}
@@ -291,14 +291,12 @@ type serviceProcess struct {
 	out  [2]*supervise.Stream
 }
 
-// Wait waits for the process, ends what it left in its process group, and takes
-// what is still in its pipes.
+// Wait waits for the process, and takes what is still in its pipes.
 func (p serviceProcess) Wait() (supervise.Exit, error) {
 	ws, err := p.task.Wait()
 	if err != nil {
 		return supervise.Exit{}, err
 	}
-	_ = p.task.Signal(unix.SIGKILL, true)
 	for _, o := range p.out {
 		o.Flush()
 	}

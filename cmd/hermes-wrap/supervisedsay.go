@@ -144,7 +144,7 @@ func (s *supervision) listenNotify() error {
 // with them are closed by the kernel. Anybody inside can send some: what they
 // say is as true as what the command prints.
 func (s *supervision) readNotify(c net.PacketConn) {
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	said := map[string]bool{}
 	b := make([]byte, supervise.MaxNotification+1)
 	for {

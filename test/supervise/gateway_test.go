@@ -168,6 +168,7 @@ func TestGatewayIsKilled(t *testing.T) {
 		if g.linesUpTo(written) {
 			compared++
 		}
+		g.await("the end of what was in the gateway's process group", func() bool { return len(g.processes("sleep\x003600\x00"+g.brood)) <= 1 })
 	}
 	g.awaitLines(kills+1, "main", "^gateway on ")
 	g.await("answer of the gateway", func() bool { return g.answers(g.api) })

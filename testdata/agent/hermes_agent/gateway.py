@@ -101,7 +101,8 @@ def brood():
     """Children that a gateway has: one in its process group, one in a session of
     its own. Both would outlive it."""
     for session in (False, True):
-        subprocess.Popen(["sleep", "3600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        subprocess.Popen(["sleep", "3601" if session else "3600", os.environ["HERMES_STANDIN_BROOD"]],
+                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                          start_new_session=session)
 
 
