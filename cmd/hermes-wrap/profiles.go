@@ -69,11 +69,14 @@ func builtIns() (all []builtIn) {
 
 func (c *commandLine) profiles() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "profiles [show NAME]", Short: "List the built-in profiles and fragments, or print one", Args: cobra.NoArgs,
+		Use: "profiles [NAME]", Short: "List the built-in profiles and fragments, or print one", Args: cobra.MaximumNArgs(1),
 		Long: "Lists the profiles, for --policy NAME and extends: [builtin:NAME], and the fragments, for\n--enable KIND/NAME and enable: [KIND/NAME].",
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return c.printBuiltIn(args[0])
+		}
 		if *asJSON {
 			return printJSON(builtIns())
 		}
@@ -94,16 +97,18 @@ func (c *commandLine) showProfile() *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Print a profile, or a fragment as it is on this machine", Args: cobra.ExactArgs(1),
 		ValidArgs: slices.Concat(profiles.Names(), profiles.Fragments()),
-		RunE: func(_ *cobra.Command, args []string) error {
-			text, err := builtInText(args[0])
-			if err != nil {
-				c.code = c.voice.fail(err)
-				return nil
-			}
-			_, err = os.Stdout.Write(text)
-			return err
-		},
+		RunE:      func(_ *cobra.Command, args []string) error { return c.printBuiltIn(args[0]) },
 	}
+}
+
+func (c *commandLine) printBuiltIn(name string) error {
+	text, err := builtInText(name)
+	if err != nil {
+		c.code = c.voice.fail(err)
+		return nil
+	}
+	_, err = os.Stdout.Write(text)
+	return err
 }
 
 // builtInText gives a profile or a fragment. One that lacks something here is
