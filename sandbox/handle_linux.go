@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,9 @@ type Running struct {
 
 // InitPid is the process id of the sandbox's init on the host.
 func (s *Sandbox) InitPid() int { return s.r.box.pid() }
+
+// Env is the whole environment of the command.
+func (s *Sandbox) Env() []string { return slices.Clone(s.r.env) }
 
 // Start starts a task and returns once it runs, or says why it does not. While
 // the run is paused it waits for Resume. Errors that unwrap to ENOENT or EACCES

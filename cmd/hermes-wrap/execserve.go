@@ -93,7 +93,7 @@ func (c *controller) startTask(q *execRequest, files []*os.File) (*sandbox.Runni
 	case c.launch.isPaused():
 		return nil, &hintedError{errors.New("the run is paused"), "continue it: hermes-wrap resume " + c.launch.prep.name}
 	}
-	env, err := c.taskEnv(q)
+	env, err := c.taskEnv(box, q)
 	if err != nil {
 		return nil, err
 	}
@@ -122,8 +122,8 @@ func (c *controller) startTask(q *execRequest, files []*os.File) (*sandbox.Runni
 
 // taskEnv is the environment of the run's own command and what was asked for
 // beside it, as far as the policy lets a caller's variables in.
-func (c *controller) taskEnv(q *execRequest) ([]string, error) {
-	env := slices.Clone(c.launch.prep.plan.Env)
+func (c *controller) taskEnv(box *sandbox.Sandbox, q *execRequest) ([]string, error) {
+	env := box.Env()
 	e := c.reloads.inForce().policy.Env
 	for _, kv := range q.Env {
 		name, _, ok := strings.Cut(kv, "=")

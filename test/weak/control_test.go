@@ -61,6 +61,10 @@ func TestWeakControlSocketIsOutOfReach(t *testing.T) {
 	}
 	b.Write(t, filepath.Join(b.work, "id"), runs[0].Name())
 	await("asked")
+	later := wraptest.Run(t, b.Bare(b.work, b.Bin, "exec", "--", "python3", "ask.py", b.RunBase(), runs[0].Name()), limit)
+	if later.Exit != 0 || !strings.HasPrefix(later.Out, "error") {
+		t.Errorf("inside, by exec: got %d %q %q, want an error", later.Exit, later.Out, later.Err)
+	}
 	b.Write(t, filepath.Join(b.work, "over"), "")
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("end: %v: %s", err, errs.String())
