@@ -119,6 +119,8 @@ func whatOf(e audit.Event) string {
 		host += ":" + strconv.Itoa(int(e.Port))
 	}
 	switch {
+	case e.Kind == audit.KindInbound && e.Addr != "":
+		host = strings.TrimSpace("from " + e.Addr + " " + e.Method + e.Path)
 	case e.Method != "":
 		host = e.Method + " " + host + e.Path
 	case e.Kind == audit.KindLaunch:
