@@ -288,3 +288,63 @@ func TestDeepTreesAreRemoved(t *testing.T) {
 		t.Errorf("left: got %q, %v, want nothing", names, err)
 	}
 }
+
+// TestHostileNames: a name is bytes; each comes through the journal as it is.
+func TestHostileNames(t *testing.T) {
+	names := []string{"a\nb", "\xff\xfe", "-rf", "\x1b[31mred", " ", "..a", `q"uote`, "\u202etxt", strings.Repeat("n", 255), "trash-x", ".hermes-wrap-1-2"}
+	s := newStand(t, temp(t), map[string]string{"d/x": "1"})
+	if err := os.Mkdir(filepath.Join(s.dir, upperName), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		put(t, filepath.Join(s.dir, upperName, "d", n, n), n)
+	}
+	l := s.open(t)
+	if err := l.Commit(l.Plan(diff(t, l), CommitOptions{})); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if got, err := os.ReadFile(filepath.Join(s.host, "d", n, n)); err != nil || string(got) != n {
+			t.Errorf("%q: got %q, %v, want its name", n, got, err)
+		}
+	}
+	if got := list(diff(t, l)); got != "" {
+		t.Errorf("left: got %q, want nothing", got)
+	}
+}
+
+// TestBrokenCommit: what stops a commit in its middle is seen by everybody, keeps
+// the rest in the layer, and the repair finishes it without overwriting the host's.
+func TestBrokenCommit(t *testing.T) {
+	s := newStand(t, temp(t), map[string]string{"a": "1", "b": "1", "c": "1"})
+	s.apply(t, overlaytest.Op{Do: "write", Path: "a", To: "2"}, overlaytest.Op{Do: "write", Path: "b", To: "2"}, overlaytest.Op{Do: "write", Path: "c", To: "2"})
+	l := s.open(t)
+	p := l.Plan(diff(t, l), CommitOptions{})
+	put(t, filepath.Join(s.host, "b"), "host")
+	if err := l.Commit(p); err == nil || !l.Unfinished() || !Unfinished(s.dir) {
+		t.Fatalf("commit: got %v, unfinished %t, want it broken off", err, l.Unfinished())
+	}
+	if err := l.Commit(p); err == nil {
+		t.Error("a second commit: got no error")
+	}
+	if err := l.DiscardAll(); err == nil {
+		t.Error("a discard: got no error")
+	}
+	if err := l.Repair(false); err == nil {
+		t.Error("a repair over the host's change: got no error")
+	}
+	if b, _ := os.ReadFile(filepath.Join(s.host, "b")); string(b) != "host" {
+		t.Errorf("b: got %q, want the host's", b)
+	}
+	if err := l.Repair(true); err != nil {
+		t.Fatal(err)
+	}
+	if l.Unfinished() {
+		t.Error("after the repair: got it unfinished")
+	}
+	for _, n := range []string{"a", "b", "c"} {
+		if got, _ := os.ReadFile(filepath.Join(s.host, n)); string(got) != "2" {
+			t.Errorf("%s: got %q, want 2", n, got)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package state
 
 import (
 	"errors"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +29,7 @@ func Written(tree string, since time.Time) (found []Change, whole bool, err erro
 	}
 	defer root.Close()
 	w := writtenWalk{root: int(root.Fd()), since: since.UnixNano(), until: time.Now().Add(writtenTime), left: writtenEntries}
+	w.hooks = hooksPath(w.root)
 	for queue := []string{""}; len(queue) > 0; {
 		dir := queue[0]
 		below, err := w.dir(dir)
@@ -36,7 +39,7 @@ func Written(tree string, since time.Time) (found []Change, whole bool, err erro
 		queue = append(queue[1:], below...)
 		whole = len(queue) == 0
 	}
-	classify(w.found, hooksPath(w.root))
+	classify(w.found, w.hooks)
 	return slices.DeleteFunc(w.found, func(c Change) bool { return c.Runs == "" }), whole, nil
 }
 
@@ -45,6 +48,7 @@ type writtenWalk struct {
 	since int64
 	until time.Time
 	left  int
+	hooks string // where git's configuration says that hooks lie
 	found []Change
 }
 
@@ -59,27 +63,48 @@ func (w *writtenWalk) dir(rel string) (subdirs []string, err error) {
 		return nil, nil //nolint:nilerr // see above
 	}
 	defer unix.Close(fd)
-	names, err := readNames(fd)
-	if w.left -= len(names); err != nil || w.left < 0 || time.Now().After(w.until) {
+	entries, err := readEntries(fd, w.left)
+	if w.left -= len(entries); err != nil || w.left <= 0 || time.Now().After(w.until) {
 		return nil, errTooMany
 	}
-	for _, name := range names {
-		st, there, err := statAt(fd, name)
-		if err != nil || !there {
-			continue
-		}
-		path := below(rel, name)
-		if typeOf(st) == Dir {
+	for _, e := range entries {
+		path := below(rel, e.Name())
+		switch {
+		case e.IsDir():
 			if path != ".git/objects" && !strings.HasSuffix(path, "/.git/objects") {
 				subdirs = append(subdirs, path)
 			}
-			continue
-		}
-		if st.Ctim.Nano() >= w.since {
-			w.found = append(w.found, Change{Path: path, Kind: Modified, New: Entry{Type: typeOf(st), Mode: st.Mode & 0o7777}})
+		case w.candidate(rel, e.Name(), path):
+			st, there, err := statAt(fd, e.Name())
+			if err == nil && there && st.Ctim.Nano() >= w.since {
+				w.found = append(w.found, Change{Path: path, Kind: Modified, New: Entry{Type: typeOf(st), Mode: st.Mode & 0o7777}})
+			}
 		}
 	}
 	return subdirs, nil
+}
+
+// candidate tells by a name whether its times matter: most need no stat(2).
+func (w *writtenWalk) candidate(dir, last, path string) bool {
+	_, parent := split(dir)
+	return last == "HEAD" || last == "config" || parent == "hooks" || inProgramDir(parent) ||
+		w.hooks != "" && under(path, []string{w.hooks}) || Runs(path) != ""
+}
+
+// readEntries lists a directory with the types of its entries.
+func readEntries(dir, most int) ([]os.DirEntry, error) {
+	fd, err := openBelow(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	// By its name it finds types where the file system does not list them.
+	f := os.NewFile(uintptr(fd), handle(fd).path())
+	defer f.Close()
+	entries, err := f.ReadDir(most + 1)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return entries, err
 }
 
 // installed are directories that a package manager fills: what it put there is
