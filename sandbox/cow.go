@@ -60,7 +60,9 @@ func (c *compiler) copyOnWrite() error {
 	if problems = append(problems, c.v.nestedLayers()...); len(problems) > 0 {
 		return problems
 	}
-	c.plan.Cow = c.layerBounds()
+	if c.plan.Cow = c.layerBounds(); c.plan.Cow == nil && c.p.State == "persistent" {
+		c.plan.Warnings = append(c.plan.Warnings, "state: persistent keeps nothing, because no tree is copy-on-write")
+	}
 	return nil
 }
 

@@ -162,6 +162,16 @@ type noOverlay struct {
 func (n noOverlay) Error() string { return n.what + ": " + n.err.Error() }
 func (n noOverlay) Unwrap() error { return n.err }
 
+// without tells a file system that cannot hold a layer from one that is full:
+// another way to keep the layer would only get around the limit.
+func without(what string, err error) error {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return noOverlay{what, err}
+}
+
 // layerJob is one tree being made.
 type layerJob struct {
 	b          *rootBuilder
@@ -218,8 +228,9 @@ func (m *layerMaker) openMemory(b *rootBuilder) error {
 	if m.memory >= 0 {
 		return nil
 	}
-	// Each layer has three directories of ours, and one that overlayfs makes.
-	e := Entry{Target: memoryPlace, Size: m.cow.Size, Inodes: m.cow.Inodes + 4*m.trees + 1, Mode: 0o700}
+	// Each layer has three directories of ours, and one that overlayfs makes; it
+	// tries out what the file system can do with a few files more.
+	e := Entry{Target: memoryPlace, Size: m.cow.Size, Inodes: m.cow.Inodes + 4*m.trees + 8, Mode: 0o700}
 	if err := b.tmpfs(e); err != nil {
 		return err
 	}
@@ -329,7 +340,7 @@ func (j layerJob) overlay(dir int, fresh bool) (int, error) {
 	data := fmt.Sprintf("%s,lowerdir=%s,upperdir=%s,workdir=%s", overlayOptions, procFd(j.lower), procFd(upper), procFd(work))
 	if err := unix.Mount("overlay", procFd(j.dst), "overlay", flags, data); err != nil {
 		unix.Close(upper)
-		return -1, noOverlay{"mount overlay", err}
+		return -1, without("mount overlay", err)
 	}
 	if err := j.settle(upper, work); err != nil {
 		unix.Close(upper)
@@ -369,7 +380,7 @@ func tryLayer(top, lower, upper, work int) error {
 	name := ".hermes-wrap-" + hex.EncodeToString(b[:])
 	fd, err := unix.Openat(top, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return noOverlay{"write to the overlay", err}
+		return without("write to the overlay", err)
 	}
 	unix.Close(fd)
 	defer func() { _ = unix.Unlinkat(top, name, 0) }()
@@ -378,16 +389,16 @@ func tryLayer(top, lower, upper, work int) error {
 		return stepErr(StepSelfTest, errors.New("a file written to a copy-on-write tree appeared in the host's"))
 	}
 	if err := unix.Fstatat(upper, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return noOverlay{"find what was written in the layer", err}
+		return without("find what was written in the layer", err)
 	}
 	if err := unix.Mknodat(work, name, unix.S_IFCHR, 0); err != nil {
-		return noOverlay{"make a whiteout", err}
+		return without("make a whiteout", err)
 	}
 	if err := unix.Unlinkat(work, name, 0); err != nil {
-		return noOverlay{"remove a whiteout", err}
+		return without("remove a whiteout", err)
 	}
 	if err := unix.Fsetxattr(work, "user.hermes-wrap", []byte{1}, 0); err != nil {
-		return noOverlay{"set a user attribute in the layer", err}
+		return without("set a user attribute in the layer", err)
 	}
 	_ = unix.Fremovexattr(work, "user.hermes-wrap")
 	return nil

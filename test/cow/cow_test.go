@@ -113,7 +113,7 @@ open("file", "a").write("more\n")
 os.chmod("file", 0o600)
 f = open("big", "r+b"); m = mmap.mmap(f.fileno(), 0); m[0:4] = b"MMAP"; m.flush(); m.close(); f.close()
 os.link("file", "hard"); open("hard", "a").write("through the link\n")
-os.symlink("/etc/passwd", "soft")
+os.symlink("/nowhere/file", "soft")
 os.mkfifo("fifo")
 os.setxattr("file", "user.note", b"x")
 os.utime("big", (1, 1))
@@ -216,6 +216,12 @@ print(*fill(lambda i: open("f%d" % i, "x").close()))
 	out = strings.Fields(must(t, s.inside(t, s.policy(t, "large", "cow", "limits: {disk: 128M, disk_files: 9000}\n"), fill), 0))
 	if len(out) != 4 || out[0] != "all" || out[2] != "all" {
 		t.Errorf("control: got %q, want all twice", out)
+	}
+	// The least there is still starts, and holds.
+	e := s.inside(t, s.policy(t, "least", "cow", "limits: {disk: 64K, disk_files: 1}\n"), fill)
+	out = strings.Fields(must(t, e, 0))
+	if len(out) != 4 || out[0] != "ENOSPC" || out[2] != "ENOSPC" || strings.Contains(e.Err, "layer") {
+		t.Errorf("got %q, %q, want ENOSPC twice", out, e.Err)
 	}
 }
 
