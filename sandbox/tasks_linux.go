@@ -60,7 +60,6 @@ func (t *tasks) drop(id int) {
 func (t *tasks) wait(known ...int) (pid int, ws unix.WaitStatus, task int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lockedSweep()
 	pids := []int{-1}
 	for _, k := range t.byID {
 		if k.pid == 0 {
@@ -85,25 +84,16 @@ func (t *tasks) wait(known ...int) (pid int, ws unix.WaitStatus, task int) {
 	return 0, 0, 0
 }
 
-// lockedSweep kills what a task that has ended left in its process group. Its
-// zombie is still there, so the group's number is nobody else's.
-func (t *tasks) lockedSweep() {
-	for _, k := range t.byID {
-		if !k.sweep || k.pid == 0 {
-			continue
-		}
-		var info unix.Siginfo
-		if unix.Waitid(unix.P_PID, k.pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil && info.Signo != 0 {
-			_ = unix.Kill(-k.pid, unix.SIGKILL)
-		}
-	}
-}
-
 // lockedEnded forgets the task with a pid and gives its id, 0 if it is none or
 // was stopped.
 func (t *tasks) lockedEnded(pid int, ws unix.WaitStatus) int {
 	for id, k := range t.byID {
 		if k.pid == pid && !ws.Stopped() {
+			if k.sweep {
+				// What is left keeps the group's number. If nothing is, the number
+				// comes round again only after all others.
+				_ = unix.Kill(-pid, unix.SIGKILL)
+			}
 			delete(t.byID, id)
 			return id
 		}
