@@ -55,7 +55,7 @@ func (j *judging) grants() {
 	p := j.policy
 	const hint = "grant the directories that are needed, not everything around them"
 	for _, w := range p.Filesystem.Write {
-		if dir := j.swallows(w); dir != "" {
+		if dir := j.swallows(w); dir != "" && (dir == "/" || !p.Filesystem.WholeHome) {
 			j.refuse(w.Pos, "filesystem.write", fmt.Sprintf("%q would make %q writable", w.Text, dir), hint)
 		}
 	}

@@ -120,21 +120,15 @@ func (c *compiler) isSocket(path string) bool {
 
 // refuseHoles stops when something hidden lies inside a granted tree: Landlock
 // only grants, and granting the neighbours one by one would miss a name that
-// comes later. A secret is not given up for consent to a weaker tier.
+// comes later. A secret is not given up for consent to a weaker tier. One that is
+// not there cannot be; that it would show if it came later is listed like
+// everything else that is not held.
 func (c *compiler) refuseHoles() error {
 	for _, h := range c.v.hidden {
 		if h.res.mode&fs.ModeSocket != 0 {
 			continue // no local socket can be opened at all
 		}
 		if err := c.refuseHole(h.res.real, h.rule, h.pos); err != nil {
-			return err
-		}
-	}
-	for _, g := range c.v.absent {
-		if !g.Hide {
-			continue
-		}
-		if err := c.refuseHole(filepath.Join(g.Parent, g.Name), g.Rule, g.Pos); err != nil {
 			return err
 		}
 	}
@@ -152,7 +146,7 @@ func (c *compiler) refuseHole(path, rule string, pos policy.Pos) error {
 			Layer:   policy.LayerNamespaces,
 			Feature: fmt.Sprintf("hiding %q (%s, %s)", path, rule, pos),
 			Needed:  fmt.Sprintf("a mount namespace, because %s (%s) grants %q around it", t.rule, t.pos, root),
-			Found:   f.Found, Hint: f.Remedy,
+			Found:   f.Found, Hint: fmt.Sprintf("move it out of %q, or %s", root, f.Remedy),
 		}
 	}
 	return nil
@@ -160,20 +154,26 @@ func (c *compiler) refuseHole(path, rule string, pos policy.Pos) error {
 
 // listUnheld names the rules that only mounts or the guard could hold.
 func (c *compiler) listUnheld() {
-	add := func(path, rule string, pos policy.Pos) {
-		if slices.ContainsFunc(c.plan.Weak.NotHeld, func(n Note) bool { return n.Path == path }) {
-			return
+	add := func(what, path, why, rule string, pos policy.Pos) {
+		if !slices.ContainsFunc(c.plan.Weak.NotHeld, func(n Note) bool { return n.Path == path }) {
+			c.plan.Weak.NotHeld = append(c.plan.Weak.NotHeld, Note{what, path, notHeld + " (" + why + ")", rule, pos})
 		}
-		c.plan.Weak.NotHeld = append(c.plan.Weak.NotHeld, Note{"protect", path, notHeld + " (Landlock cannot except an entry from a writable tree)", rule, pos})
 	}
+	const writable = "Landlock cannot except an entry from a writable tree"
 	for _, p := range c.v.protect {
 		if _, write := c.v.writableAbove(p.res.real); write {
-			add(p.res.real, p.rule, p.pos)
+			add("protect", p.res.real, writable, p.rule, p.pos)
 		}
 	}
 	for _, g := range c.v.guarded() {
 		if !g.Hide {
-			add(filepath.Join(g.Parent, g.Name), g.Rule, g.Pos)
+			add("protect", filepath.Join(g.Parent, g.Name), writable, g.Rule, g.Pos)
+		}
+	}
+	for _, g := range c.v.absent {
+		path := filepath.Join(g.Parent, g.Name)
+		if visible, _, _ := c.v.rights(g.Parent); g.Hide && visible {
+			add("hide", path, "it does not exist; if it comes, it shows", g.Rule, g.Pos)
 		}
 	}
 }
@@ -257,7 +257,7 @@ var proxyVariables = []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_pr
 // host, or without TCP rules in Landlock, there are no internet sockets.
 func (c *compiler) weakNetwork() {
 	w := c.plan.Weak
-	wants := len(c.p.Network.Rules) > 0
+	wants := len(c.p.Network.Rules)+len(c.p.Inference.Routes) > 0
 	w.Network = wants && c.plan.Abi >= weakTCP
 	c.plan.CaptureAll, c.plan.Ports, c.plan.MayCaptureLess = false, nil, false
 	c.plan.Filter.Tier = TierOffline

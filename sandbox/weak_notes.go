@@ -27,19 +27,29 @@ func (p Plan) Summary() string {
 
 func (p Plan) weakFiles() string {
 	s := "names, sizes and modes of all of the host's files show, and modes and times of your own can be changed; private directories have no size limit"
-	rules := p.Weak.NotHeld
-	if len(rules) == 0 {
-		return s
-	}
+	return s + p.unheld("protect", "%d protected entries are NOT protected") + p.unheld("hide", "%d hidden names do not exist and are NOT hidden if they come")
+}
+
+// unheld names rules of one kind that nothing holds.
+func (p Plan) unheld(what, format string) string {
 	var some []string
-	for _, n := range rules[:min(len(rules), namedRules)] {
-		some = append(some, n.Rule+" "+n.Path)
+	n := 0
+	for _, note := range p.Weak.NotHeld {
+		if note.What != what {
+			continue
+		}
+		if n++; n <= namedRules {
+			some = append(some, note.Rule+" "+note.Path)
+		}
+	}
+	if n == 0 {
+		return ""
 	}
 	more := ""
-	if n := len(rules) - len(some); n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
+	if n > len(some) {
+		more = fmt.Sprintf(" and %d more", n-len(some))
 	}
-	return fmt.Sprintf("%s; %d protected entries are NOT protected (%s%s)", s, len(rules), strings.Join(some, ", "), more)
+	return fmt.Sprintf("; "+format+" (%s%s)", n, strings.Join(some, ", "), more)
 }
 
 func (p Plan) weakProcesses() string {
@@ -112,10 +122,10 @@ func (p Plan) weakVerdict(path, kind string) (PathVerdict, bool) {
 	}
 	v := p.permission(path, kind)
 	for _, n := range p.Weak.NotHeld {
-		if kind == "write" && v.Allowed && within(path, n.Path) {
+		if v.Allowed && within(path, n.Path) && (kind == "write" || n.What == "hide") {
 			return PathVerdict{
 				Allowed: true, Unheld: true, Rule: n.Rule, Pos: n.Pos,
-				Reason: fmt.Sprintf("%q is protected, but %s", n.Path, n.Mechanism),
+				Reason: fmt.Sprintf("%q is %s, but %s", n.Path, map[string]string{"protect": "protected", "hide": "hidden"}[n.What], n.Mechanism),
 			}, true
 		}
 	}

@@ -179,6 +179,7 @@ func (l *launch) enter() (int, error) {
 		return 0, err
 	}
 	defer func() { _ = l.closeAudit() }()
+	l.announce() // what is weaker comes first
 	filter, err := sandbox.CompileFilter(l.prep.plan.Filter)
 	if err != nil {
 		return 0, err
@@ -214,7 +215,6 @@ func (l *launch) enter() (int, error) {
 		defer metrics.close()
 		px.metrics = metrics.f
 	}
-	l.announce()
 	if err := errors.Join(l.record(), l.recordPublished()); err != nil {
 		return 0, err
 	}
