@@ -126,6 +126,11 @@ func (s scene) plant(t *testing.T, name, text string, exec bool) {
 		s.Dir(t, dir)
 	}
 	s.Write(t, path, text)
+	if filepath.Base(name) == ".env" { // as Hermes keeps it: others could read it otherwise
+		if err := os.Chmod(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if exec {
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
@@ -143,6 +148,7 @@ func (s *scene) load(t *testing.T) {
 	p, err := policy.Load(policy.Options{
 		Arg: s.policy, Given: true, Command: "probe", Cwd: s.dir, Home: s.Home, Uid: s.Uid,
 		Getenv: func(k string) string { return env[k] }, Builtin: profiles.Lookup, FloorPath: "/etc/hermes-wrap/floor.yaml",
+		Fragment: fragment, Fragments: profiles.Fragments(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -307,4 +313,10 @@ func TestAbsent(t *testing.T) {
 			t.Errorf("got %q on the host, want no trace of it", name)
 		}
 	}
+}
+
+// fragment gives a fragment that needs nothing of the user.
+func fragment(name string) ([]byte, error) {
+	text, _ := profiles.Fragment(name)
+	return profiles.Fill(text, func(string) string { return "" })
 }
