@@ -348,3 +348,24 @@ func TestBrokenCommit(t *testing.T) {
 		}
 	}
 }
+
+// TestRenames: files of one size are paired by content, each with its own.
+func TestRenames(t *testing.T) {
+	files := map[string]string{}
+	for i := range 300 {
+		files[fmt.Sprintf("old/%03d", i)] = fmt.Sprintf("content %03d", i)
+	}
+	s := newStand(t, temp(t), files)
+	s.apply(t, overlaytest.Op{Do: "rename", Path: "old", To: "new"})
+	renamed := 0
+	for _, c := range diff(t, s.open(t)) {
+		if c.From != "" {
+			if renamed++; filepath.Base(c.From) != filepath.Base(c.Path) {
+				t.Errorf("%s: got it from %s, want the file of that name", c.Path, c.From)
+			}
+		}
+	}
+	if renamed != 300 {
+		t.Errorf("renamed: got %d, want 300", renamed)
+	}
+}

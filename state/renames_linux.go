@@ -9,39 +9,52 @@ import (
 
 // Bounds of the search for renames: it is for people, and must stay cheap.
 const (
-	renameFiles = 2000
-	renameBytes = 32 << 20
+	renameFiles = 4000
+	renameBytes = 64 << 20
 )
 
-// findRenames pairs added files with deleted ones of the same content.
+// findRenames pairs added files with deleted ones of the same content. Each file
+// is read once.
 func (d *differ) findRenames() {
-	gone := map[int64][]int{}
-	for i, c := range d.changes {
-		if c.Kind == Deleted && c.Old.Type == File && c.Old.Size > 0 {
-			gone[c.Old.Size] = append(gone[c.Old.Size], i)
+	sizes := map[int64]int{} // what was added and what is gone, 1 and 2
+	for _, c := range d.changes {
+		switch {
+		case c.Kind == Added && c.New.Type == File && c.Held == "":
+			sizes[c.New.Size] |= 1
+		case c.Kind == Deleted && c.Old.Type == File:
+			sizes[c.Old.Size] |= 2
 		}
 	}
-	files, left := renameFiles, int64(renameBytes)
-	for i := range d.changes {
-		c := &d.changes[i]
-		if c.Kind != Added || c.New.Type != File || c.Held != "" || len(gone[c.New.Size]) == 0 {
-			continue
-		}
-		if files, left = files-1, left-2*c.New.Size; files < 0 || left < 0 {
-			return
-		}
-		ours, ok := hashBelow(int(d.layer.data.Fd()), c.Path)
-		if !ok {
-			continue
-		}
-		for n, k := range gone[c.New.Size] {
-			if theirs, ok := hashBelow(int(d.layer.host.Fd()), d.changes[k].Path); ok && theirs == ours {
-				c.From = d.changes[k].Path
-				gone[c.New.Size] = append(gone[c.New.Size][:n:n], gone[c.New.Size][n+1:]...)
-				break
+	delete(sizes, 0)
+	budget := renameBudget{renameFiles, renameBytes}
+	gone := map[[sha256.Size]byte][]string{}
+	for _, c := range d.changes {
+		if c.Kind == Deleted && c.Old.Type == File && sizes[c.Old.Size] == 3 && budget.take(c.Old.Size) {
+			if sum, ok := hashBelow(int(d.layer.host.Fd()), c.Path); ok {
+				gone[sum] = append(gone[sum], c.Path)
 			}
 		}
 	}
+	for i := range d.changes {
+		c := &d.changes[i]
+		if c.Kind != Added || c.New.Type != File || c.Held != "" || sizes[c.New.Size] != 3 || !budget.take(c.New.Size) {
+			continue
+		}
+		if sum, ok := hashBelow(int(d.layer.data.Fd()), c.Path); ok && len(gone[sum]) > 0 {
+			c.From, gone[sum] = gone[sum][0], gone[sum][1:]
+		}
+	}
+}
+
+// renameBudget is what may still be read.
+type renameBudget struct {
+	files int
+	bytes int64
+}
+
+func (b *renameBudget) take(size int64) bool {
+	b.files, b.bytes = b.files-1, b.bytes-size
+	return b.files >= 0 && b.bytes >= 0
 }
 
 func hashBelow(root int, rel string) (sum [sha256.Size]byte, ok bool) {
