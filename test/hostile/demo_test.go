@@ -37,7 +37,7 @@ func TestDemo(t *testing.T) {
 	bin := os.Getenv("HERMES_WRAP_BIN")
 	t.Run("passes", func(t *testing.T) {
 		r := run(t, nil, bin)
-		holds(t, r, 0, "PASSED", "allowed POST openrouter.ai:443/api/v1/chat/completions", "builtin:hermes-strict:", "denied  connect unlisted.test:443", "; 0 attempts succeeded")
+		holds(t, r, 0, "PASSED", "allowed POST openrouter.ai:443/api/v1/chat/completions", "builtin:provider/openrouter:", "denied  connect unlisted.test:443", "; 0 attempts succeeded")
 		if strings.Contains(r.Stdout, "\x1b") {
 			t.Error("got colours without a terminal, want none")
 		}
