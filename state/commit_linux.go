@@ -44,11 +44,9 @@ func (l *Layer) tidy(p Plan) error {
 	if l.Method != Overlay {
 		return nil
 	}
-	var keep [][]byte
-	for _, c := range p.rest {
-		keep = append(keep, []byte(c.Path))
-	}
-	return l.prune(keep)
+	var j journal
+	j.keep(p.rest)
+	return l.prune(j)
 }
 
 // Repair finishes a commit that was broken off. Force overwrites what changed on
@@ -78,7 +76,7 @@ func (l *Layer) finish(j journal, force bool) error {
 		return err
 	}
 	if l.Method == Overlay {
-		if err := l.prune(j.Keep); err != nil {
+		if err := l.prune(j); err != nil {
 			return err
 		}
 		if err := syncFS(l.data); err != nil {
@@ -139,78 +137,72 @@ func syncFS(f *os.File) error {
 	return nil
 }
 
-// prune removes from an upper what the host has by now: everything but the
+// pruner removes from an upper what the host has by now: everything but the
 // entries to keep and the directories they lie in.
-func (l *Layer) prune(keep [][]byte) error {
-	_, err := pruneDir(int(l.data.Fd()), "", retained(keep), keepSet(keep))
+type pruner struct{ stay, keep, held map[string]bool }
+
+func (l *Layer) prune(j journal) error {
+	p := pruner{retained(j.Keep), set(j.Keep), set(j.Held)}
+	_, err := p.dir(int(l.data.Fd()), "")
 	return err
 }
 
-func keepSet(keep [][]byte) map[string]bool {
-	set := map[string]bool{}
-	for _, k := range keep {
-		set[string(k)] = true
+func set(paths [][]byte) map[string]bool {
+	all := map[string]bool{}
+	for _, p := range paths {
+		all[string(p)] = true
 	}
-	return set
+	return all
 }
 
-// pruneDir reports whether the directory is empty afterwards.
-func pruneDir(fd int, rel string, stay, keep map[string]bool) (empty bool, err error) {
+// dir reports whether the directory is empty afterwards.
+func (p pruner) dir(fd int, rel string) (empty bool, err error) {
 	names, err := readNames(fd)
 	if err != nil {
 		return false, err
 	}
 	empty = true
 	for _, name := range names {
-		path := below(rel, name)
-		st, there, err := statAt(fd, name)
+		gone, err := p.entry(fd, name, below(rel, name))
 		if err != nil {
-			return false, err
-		}
-		if !there {
-			continue
-		}
-		if typeOf(st) != Dir {
-			if keep[path] {
-				empty = false
-				continue
-			}
-			if err := unix.Unlinkat(fd, name, 0); err != nil {
-				return false, fmt.Errorf("remove %q from the layer: %w", path, err)
-			}
-			continue
-		}
-		gone, err := pruneBelow(fd, name, path, stay, keep)
-		if err != nil {
-			return false, err
+			return false, fmt.Errorf("remove %q from the layer: %w", below(rel, name), err)
 		}
 		empty = empty && gone
 	}
 	return empty, nil
 }
 
-func pruneBelow(fd int, name, path string, stay, keep map[string]bool) (gone bool, err error) {
+func (p pruner) entry(fd int, name, path string) (gone bool, err error) {
+	st, there, err := statAt(fd, name)
+	switch {
+	case err != nil || !there:
+		return true, err
+	case p.held[path]:
+		return false, nil
+	case typeOf(st) == Dir:
+		return p.subdir(fd, name, path)
+	case p.keep[path]:
+		return false, nil
+	}
+	return true, unix.Unlinkat(fd, name, 0)
+}
+
+func (p pruner) subdir(fd int, name, path string) (gone bool, err error) {
 	child, mode, err := openToChange(fd, name)
 	if err != nil {
-		if keep[path] {
-			return false, nil // a directory that cannot be read
-		}
-		return false, fmt.Errorf("open %q of the layer: %w", path, err)
+		return false, err
 	}
 	defer unix.Close(child)
 	empty := false
-	if !stay[path] || !opaque(child) {
-		if empty, err = pruneDir(child, path, stay, keep); err != nil {
+	if !p.stay[path] || !opaque(child) {
+		if empty, err = p.dir(child, path); err != nil {
 			return false, err
 		}
 	}
-	if !empty || stay[path] {
+	if !empty || p.stay[path] {
 		return false, unix.Fchmod(child, mode)
 	}
-	if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err != nil {
-		return false, fmt.Errorf("remove %q from the layer: %w", path, err)
-	}
-	return true, nil
+	return true, unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
 }
 
 // openToChange opens a directory of a layer whose entries are to be removed, lets

@@ -53,7 +53,9 @@ type journal struct {
 	Id    string `json:"id"`
 	Steps []step `json:"-"`
 	// Keep are the entries of the layer that are not committed.
-	Keep  [][]byte `json:"keep,omitempty"`
+	Keep [][]byte `json:"keep,omitempty"`
+	// Held are those of them that nobody looked into.
+	Held  [][]byte `json:"held,omitempty"`
 	Count int      `json:"steps"`
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/hermes-wrap/hermes-wrap/state/overlaytest"
@@ -64,5 +65,26 @@ func TestUnreadable(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(s.host, "n")); (err == nil) != (os.Geteuid() == 0) {
 		t.Errorf("the hidden file on the host: got %v", err)
+	}
+}
+
+// TestHeldTreesStay: what lies in a directory that cannot be committed is still in
+// the layer after everything else was.
+func TestHeldTreesStay(t *testing.T) {
+	s := newStand(t, temp(t), map[string]string{"a": "1"})
+	s.apply(t, overlaytest.Op{Do: "write", Path: "a", To: "2"}, overlaytest.Op{Do: "mkdir", Path: "p"}, overlaytest.Op{Do: "write", Path: "p/f", To: "kept"})
+	if err := unix.Mkfifo(filepath.Join(s.host, "p"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	l := s.open(t)
+	changes := diff(t, l)
+	if got, want := list(changes), "modified a content\nmodified p held"; got != want {
+		t.Errorf("changes: got %q, want %q", got, want)
+	}
+	if err := l.Commit(l.Plan(changes, CommitOptions{})); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(s.dir, upperName, "p/f")); err != nil || string(got) != "kept" {
+		t.Errorf("in the layer: got %q, %v, want it kept", got, err)
 	}
 }

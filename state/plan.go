@@ -116,14 +116,22 @@ func retained(keep [][]byte) map[string]bool {
 // journal turns a plan into steps.
 func (l *Layer) journal(p Plan) journal {
 	j := newJournal()
-	for _, c := range p.rest {
-		j.Keep = append(j.Keep, []byte(c.Path))
-	}
+	j.keep(p.rest)
 	stay := retained(j.Keep)
 	for _, c := range p.Chosen {
 		j.Steps = append(j.Steps, l.steps(c, stay)...)
 	}
 	return j
+}
+
+// keep notes what stays in the layer.
+func (j *journal) keep(rest []Change) {
+	for _, c := range rest {
+		j.Keep = append(j.Keep, []byte(c.Path))
+		if c.Held != "" {
+			j.Held = append(j.Held, []byte(c.Path))
+		}
+	}
 }
 
 // steps gives the steps of one change.
