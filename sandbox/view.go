@@ -256,8 +256,11 @@ func (v *view) bindEntry(path string, t *tree) (Entry, bool) {
 	_, write, exec := v.rights(path)
 	domain, cow := v.domain(path)
 	if root, above := v.covering(path); above != nil {
-		around, _ := v.domain(root)
-		if _, w, x := v.rights(root); w == write && x == exec && around == domain {
+		// Trees of the host with the same rights are one mount, so that a rename from
+		// one to the other works.
+		around, layered := v.domain(root)
+		together := around == domain || !layered && !cow
+		if _, w, x := v.rights(root); w == write && x == exec && together {
 			return Entry{}, false
 		}
 	}
