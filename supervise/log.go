@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -29,13 +30,17 @@ type Log struct {
 	Screen *Screen
 	// Escape makes text safe for the screen. Nil: it is shown as it is.
 	Escape func(string) string
+
+	mu sync.Mutex // one entry at a time, so that both have the same order
 }
 
 // Say writes a line of our own.
 func (l *Log) Say(name, text string) { l.entry(name, whole, []byte(text)) }
 
-// entry writes one entry. Both ends are safe for use by several goroutines.
+// entry writes one entry. Several goroutines may.
 func (l *Log) entry(name string, mark byte, text []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	head := make([]byte, 0, len(timeForm)+len(name)+len(text)+5)
 	head = time.Now().UTC().AppendFormat(head, timeForm)
 	head = append(append(append(head, ' '), name...), ' ', mark, ' ')

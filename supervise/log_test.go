@@ -92,6 +92,8 @@ func TestFlushAfterTheEnd(t *testing.T) {
 // Two streams of one service at once, and what they write comes out whole.
 func TestStreamsDoNotMix(t *testing.T) {
 	l, path := openLog(t, 1<<30, 4)
+	var shown bytes.Buffer
+	l.Screen = NewScreen(&shown)
 	var wg sync.WaitGroup
 	const lines = 2000
 	for _, name := range []string{"a", "b", "c"} {
@@ -108,6 +110,12 @@ func TestStreamsDoNotMix(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	if err := l.Screen.Close(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || (shown.String() != string(text) && !strings.Contains(shown.String(), "are in the log alone")) {
+		t.Errorf("screen: got another order than in the file, or %v", err)
+	}
 	next := map[string]int{}
 	for _, e := range entries(t, path) {
 		name := e[:1]

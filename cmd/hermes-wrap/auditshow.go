@@ -129,6 +129,9 @@ func whatOf(e audit.Event) string {
 		host = "exit " + strconv.Itoa(*e.ExitCode)
 	case e.Kind == audit.KindService:
 		host = e.Service
+		if e.ExitCode != nil {
+			e.Operation += " " + strconv.Itoa(*e.ExitCode)
+		}
 	case e.Kind == audit.KindDropped:
 		host = strconv.FormatInt(e.Count, 10) + " events"
 	}

@@ -70,6 +70,7 @@ type supervision struct {
 	notify  bool
 	box     *sandbox.Sandbox
 	wg      sync.WaitGroup
+	saying  sync.WaitGroup
 
 	mu      sync.Mutex
 	streams []*supervise.Stream
@@ -130,10 +131,15 @@ func (s *supervision) openLog() (err error) {
 
 func (s *supervision) logFailed(err error, lost int) {
 	if err != nil {
-		s.l.voice.warn(fmt.Sprintf("the log %q: %v; lines are missing there until this is mended", s.l.logPath(), err))
+		s.warn(fmt.Sprintf("the log %q: %v; lines are missing there until this is mended", s.l.logPath(), err))
 		return
 	}
-	s.l.voice.warn(fmt.Sprintf("the log %q is written again; %d lines are missing", s.l.logPath(), lost))
+	s.warn(fmt.Sprintf("the log %q is written again; %d lines are missing", s.l.logPath(), lost))
+}
+
+// warn says something on stderr, which nobody may read: it keeps nobody waiting.
+func (s *supervision) warn(text string) {
+	s.saying.Go(func() { s.l.voice.warn(text) })
 }
 
 // options changes what is run: nothing, until services are started one by one.
@@ -331,22 +337,37 @@ func (s *supervision) finish(res sandbox.Result, err error) (sandbox.Result, err
 	s.wg.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	late := time.After(drainLimit)
+	late, cancel := context.WithTimeout(context.Background(), drainLimit)
+	defer cancel()
 	for _, o := range s.streams {
 		select {
 		case <-o.Done():
-		case <-late:
+		case <-late.Done():
 		}
 	}
 	if s.log.Screen != nil {
 		if screenErr := s.log.Screen.Close(drainLimit); screenErr != nil {
-			s.l.voice.warn(fmt.Sprintf("%v; all output is in %q", screenErr, s.l.logPath()))
+			s.warn(fmt.Sprintf("%v; all output is in %q", screenErr, s.l.logPath()))
 		}
 	}
+	s.said()
 	if res.Stopped == nil && err == nil {
 		res.Stopped = s.stopped
 	}
 	return res, errors.Join(err, s.log.File.Close(), s.null.Close())
+}
+
+// said waits until warnings are read, for a moment.
+func (s *supervision) said() {
+	all := make(chan struct{})
+	go func() {
+		s.saying.Wait()
+		close(all)
+	}()
+	select {
+	case <-all:
+	case <-time.After(time.Second):
+	}
 }
 
 // waitStatusOf is the wait status that a shell would see.

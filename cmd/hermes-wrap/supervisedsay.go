@@ -19,7 +19,7 @@ func (s *supervision) told(e supervise.Event) {
 	text := e.Service + ": " + textOf(e)
 	s.log.Say(launcherName, text)
 	if e.Kind == supervise.EventGiveUp {
-		s.l.voice.warn(text)
+		s.warn(text)
 	}
 	s.manage(e)
 	if err := s.record(e); err != nil {

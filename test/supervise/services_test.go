@@ -272,6 +272,31 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
+// Where both streams lead to somebody who does not read, services are started
+// again all the same.
+func TestNobodyReadsEither(t *testing.T) {
+	s := newService(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	file := s.PolicyFile(t, "p", base+`supervise:
+  restart: on-failure
+  backoff: 10ms
+  services: {broken: {command: [sh, -c, "seq 100000; exit 1"], burst: 1}}
+`)
+	s.cmd = s.Bare(s.dir, s.Bin, "--quiet", "--policy", file, "--name", "run", "--", "sh", "-c", "until [ -e over ]; do sleep 0.05; done; exit $(cat over)")
+	s.cmd.Stdout, s.cmd.Stderr = w, w
+	s.launch()
+	w.Close()
+	s.awaitLines(1, "hermes-wrap", "^broken: given up")
+	s.Write(t, filepath.Join(s.dir, "over"), "0")
+	if code := s.ended(); code != 0 {
+		t.Errorf("exit code: got %d, want 0", code)
+	}
+}
+
 // What services print cannot act on the terminal; Ctrl-C ends them in order.
 func TestTerminal(t *testing.T) {
 	w := wraptest.New(t)
