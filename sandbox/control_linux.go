@@ -126,9 +126,11 @@ func (c *Channel) Receive(v any) ([]*os.File, error) {
 	buf, oob := c.buf[room:], c.buf[:room]
 	var n, oobn int
 	var err error
-	for {
+	for reset := false; ; reset = reset || err == unix.ECONNRESET {
 		n, oobn, _, _, err = unix.Recvmsg(int(c.f.Fd()), buf, oob, unix.MSG_CMSG_CLOEXEC)
-		if err != unix.EINTR {
+		// A peer that ended without reading everything resets the connection. That
+		// is told once, and before what it sent last, which is how it ended.
+		if err != unix.EINTR && (err != unix.ECONNRESET || reset) {
 			break
 		}
 	}

@@ -153,3 +153,24 @@ func TestBlobReader(t *testing.T) {
 		}
 	}
 }
+
+// What a peer sent last is read, also when it ended without reading everything.
+func TestChannelGivesTheLastWordBeforeAReset(t *testing.T) {
+	ours, theirs, err := NewChannelPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	if err := errors.Join(ours.Send("unread"), theirs.Send("first"), theirs.Send("last"), theirs.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"first", "last"} {
+		var got string
+		if _, err := ours.Receive(&got); err != nil || got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	if _, err := ours.Receive(new(string)); !errors.Is(err, io.EOF) {
+		t.Errorf("end: got %v, want EOF", err)
+	}
+}

@@ -227,12 +227,10 @@ func (l *launch) enter() (int, error) {
 		return 0, err
 	}
 	defer out.close()
-	ctl, err := openControl(l.dir.Path, mayControl, (&controller{launch: l, reloads: reloads, screen: out.screen}).answer)
-	if err != nil {
+	if err := l.openControl(reloads, out.screen); err != nil {
 		return 0, err
 	}
-	defer ctl.close()
-	l.control = ctl
+	defer l.control.close()
 	go reloads.refreshSecrets()
 	go reloads.watchSecrets()
 	go relayStops(l.stop, px.events, time.Duration(p.Limits.Time))
@@ -256,6 +254,12 @@ func (l *launch) enter() (int, error) {
 		return 0, errors.Join(err, l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: err.Error()}))
 	}
 	return l.ended(res)
+}
+
+// openControl opens the run's control socket.
+func (l *launch) openControl(r *reloader, s *screen) (err error) {
+	l.control, err = openControl(l.dir.Path, mayControl, (&controller{launch: l, reloads: r, screen: s}).answer)
+	return err
 }
 
 // started is called once the command runs.

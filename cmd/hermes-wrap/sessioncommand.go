@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/session"
@@ -286,8 +288,8 @@ func (c *commandLine) stopAll(live []session.Entry, q stopRequest, asJSON bool) 
 		if err == nil {
 			err = a.err()
 		}
-		// A run that ended meanwhile is what was asked for.
-		if err != nil && !isGone(e) {
+		// A run that ends already is what was asked for.
+		if err != nil && !endsSoon(e, err) {
 			c.code = c.voice.fail(fmt.Errorf("stop %s: %w", e.Name, err))
 			continue
 		}
@@ -323,6 +325,20 @@ func exitWords(e session.Entry) string {
 		return ""
 	}
 	return " (exit code " + strconv.Itoa(*e.ExitCode) + ")"
+}
+
+// endsSoon tells whether a run that could not be asked is one that is ending:
+// its control socket goes first.
+func endsSoon(e session.Entry, err error) bool {
+	if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.ENOENT) && !errors.Is(err, io.EOF) {
+		return isGone(e)
+	}
+	for end := time.Now().Add(controlWord); time.Now().Before(end); time.Sleep(goneLook) {
+		if isGone(e) {
+			return true
+		}
+	}
+	return false
 }
 
 // goneLook is how often it is looked whether a run is gone.

@@ -10,13 +10,15 @@ import (
 
 // talker answers lines, and says the size of its terminal when it changes.
 const talker = `import os, signal, sys
+def say(text):
+    os.write(1, (text + "\n").encode())
 def size(*_):
     c, r = os.get_terminal_size()
-    print(r, c, flush=True)
+    say(f"{r} {c}")
 signal.signal(signal.SIGWINCH, size)
 size()
 for line in iter(sys.stdin.readline, ""):
-    print("got " + line, end="", flush=True)
+    say("got " + line.strip())
     if line == "end\n":
         sys.exit(6)
 `
@@ -32,16 +34,24 @@ func TestAttachAndDetach(t *testing.T) {
 	if r.Exit != 0 {
 		t.Errorf("detach: got exit %d, want 0\n%s", r.Exit, r.Stdout)
 	}
+	alone := func(n int) {
+		t.Helper()
+		await(t, "who left is gone", func() bool { return p.find(t, "t").Now.Attached == n })
+	}
+	alone(0)
 	// What was shown is shown again; the size is the new terminal's; a hang-up
 	// leaves the run alone.
 	c := harness.Command{Argv: []string{p.Bin, "attach", "t", "--detach-keys", "ctrl-a,d"}, Dir: p.work, Env: []string{"XDG_RUNTIME_DIR=" + p.Runtime}, Limit: limit}
 	actions := []harness.Action{
 		expect("got one"), expect("21 66"), send(keys[:1] + "x\r"), expect("got .*x"),
-		{Resize: harness.Size{Rows: 25, Cols: 61}}, expect("25 61"), {Hangup: true},
+		{Resize: harness.Size{Rows: 25, Cols: 61}},
+		expect("25 61"),
+		{Hangup: true},
 	}
 	if _, err := p.Dialogue(c, harness.Size{Rows: 21, Cols: 66}, actions); err != nil {
 		t.Error(err)
 	}
+	alone(0)
 	// Without a terminal one looks on only.
 	cmd := p.command("attach", "t")
 	out := &strings.Builder{}
@@ -49,12 +59,12 @@ func TestAttachAndDetach(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the keyboard is free and taken by the next", func() bool {
-		r, err := p.Dialogue(harness.Command{
-			Argv: []string{p.Bin, "attach", "t"}, Dir: p.work, Env: []string{"XDG_RUNTIME_DIR=" + p.Runtime}, Limit: limit,
-		}, harness.Size{Rows: 30, Cols: 100}, []harness.Action{expect("got one|somebody else"), send("three\r"), expect("got three|error"), send(keys), expect("detached|error")})
-		return err == nil && r.Exit == 0
-	})
+	alone(1)
+	r = p.dialogue(t, []string{"attach", "t"}, expect("got one"), send("three\r"), expect("got three"), send(keys), expect("detached"))
+	if r.Exit != 0 {
+		t.Errorf("next: got exit %d, want 0\n%s", r.Exit, r.Stdout)
+	}
+	alone(1)
 	r = p.dialogue(t, []string{"attach", "t"}, expect("got three"), send("end\r"), expect("got end"))
 	if r.Exit != 6 {
 		t.Errorf("end: got exit %d, want the command's 6\n%s", r.Exit, r.Stdout)
@@ -82,12 +92,10 @@ func TestSecondKeyboardIsRefused(t *testing.T) {
 		}
 		first <- r
 	}()
-	await(t, "the first is attached", func() bool {
-		r, err := p.Dialogue(harness.Command{
-			Argv: []string{p.Bin, "attach", "t"}, Dir: p.work, Env: []string{"XDG_RUNTIME_DIR=" + p.Runtime}, Limit: limit,
-		}, harness.Size{Rows: 30, Cols: 100}, []harness.Action{send("\x10\x11"), expect("somebody else is attached|detached")})
-		return err == nil && r.Exit == 125
-	})
+	await(t, "the first is attached", func() bool { return p.find(t, "t").Now.Attached == 1 })
+	if r := p.dialogue(t, []string{"attach", "t"}, expect("somebody else is attached")); r.Exit != 125 {
+		t.Errorf("second: got exit %d, want it refused\n%s", r.Exit, r.Stdout)
+	}
 	looker := p.command("attach", "--read-only", "t")
 	out := &strings.Builder{}
 	looker.Stdout = out
