@@ -169,20 +169,28 @@ func (v *view) each(p policy.Path, do func(resolved, error) error) error {
 // read-only, what does not exist may not come into existence.
 func (v *view) keepOut(p policy.Path, rule string) error {
 	return v.each(p, func(r resolved, err error) error {
-		if err == nil && r.nlink > 1 && r.mode.IsRegular() {
-			return hardLinked(rule, r)
+		if err := v.keepEntry(r, err, rule, p.Pos); err != nil {
+			return err
 		}
-		if err == nil {
-			v.protect = append(v.protect, tree{res: r, rule: rule, pos: p.Pos})
-		}
-		// The name is guarded in any case: a symlink cannot be covered, and a
-		// cover is gone once somebody outside replaces or removes the entry.
-		v.guardNames(r, Guarded{Rule: rule, Pos: p.Pos})
-		if err != nil {
-			return nil
-		}
-		return v.keepLinked(r, rule, p.Pos)
+		return v.keepPointed(r.literal, rule, p.Pos)
 	})
+}
+
+// keepEntry protects what a path was resolved to, or with the error the name.
+func (v *view) keepEntry(r resolved, err error, rule string, pos policy.Pos) error {
+	if err == nil && r.nlink > 1 && r.mode.IsRegular() {
+		return hardLinked(rule, r)
+	}
+	if err == nil {
+		v.protect = append(v.protect, tree{res: r, rule: rule, pos: pos})
+	}
+	// The name is guarded in any case: a symlink cannot be covered, and a
+	// cover is gone once somebody outside replaces or removes the entry.
+	v.guardNames(r, Guarded{Rule: rule, Pos: pos})
+	if err != nil {
+		return nil
+	}
+	return v.keepLinked(r, rule, pos)
 }
 
 // guardNames guards the entry's own name and that of each symlink on the way:
