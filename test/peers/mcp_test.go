@@ -40,10 +40,10 @@ func TestMCP(t *testing.T) {
 	w.RequireCommands(t, []string{"node"})
 	packages := npm.Require(t, "peers")
 	modules := filepath.Join(packages, "node_modules", "@modelcontextprotocol")
-	work, port := w.Dir(t, "work"), freePort(t)
+	work, port := w.Dir(t, "work"), wraptest.FreePort(t)
 	server := w.Bare(w.Dir(t, "server"), "node", filepath.Join(modules, "server-everything", "dist", "index.js"), "streamableHttp")
 	server.Env = append(server.Env, fmt.Sprintf("PORT=%d", port))
-	serve(t, server, port)
+	wraptest.Serve(t, server, port)
 	script, err := os.ReadFile("mcpclient.mjs")
 	if err != nil {
 		t.Fatal(err)

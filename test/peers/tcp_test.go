@@ -2,9 +2,7 @@ package peers
 
 import (
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,58 +13,6 @@ import (
 )
 
 const limit = time.Minute
-
-// freePort is a port of loopback that nobody listens on.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// serve starts a server of the account and waits until its port answers.
-func serve(t *testing.T, cmd *exec.Cmd, port int) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		select {
-		case <-ended:
-		case <-time.After(10 * time.Second):
-			_ = cmd.Process.Kill()
-			<-ended
-		}
-	})
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		if c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			_ = c.Close()
-			return
-		}
-		select {
-		case err := <-ended:
-			ended <- err
-			text, _ := os.ReadFile(log.Name())
-			t.Fatalf("%s ended: %v\n%s", cmd.Path, err, text)
-		case <-time.After(50 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not answer on port %d", cmd.Path, port)
-		}
-	}
-}
 
 // mustRun runs a command of the account that has to succeed.
 func mustRun(t *testing.T, w wraptest.World, dir string, argv ...string) string {
@@ -97,7 +43,7 @@ func TestSSH(t *testing.T) {
 	sshd := w.Find("sshd")
 	harness.Require(t, sshd != "", "sshd (package openssh-server)")
 	w.RequireCommands(t, []string{"ssh", "ssh-keygen"})
-	work, server, port := w.Dir(t, "work"), w.Dir(t, "server"), freePort(t)
+	work, server, port := w.Dir(t, "work"), w.Dir(t, "server"), wraptest.FreePort(t)
 	for _, key := range []string{filepath.Join(server, "host"), filepath.Join(work, "id")} {
 		mustRun(t, w, work, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
 	}
@@ -118,7 +64,7 @@ UsePAM no
 StrictModes no
 PasswordAuthentication no
 `, port, server))
-	serve(t, w.Bare(server, sshd, "-D", "-e", "-f", filepath.Join(server, "config")), port)
+	wraptest.Serve(t, w.Bare(server, sshd, "-D", "-e", "-f", filepath.Join(server, "config")), port)
 	known := filepath.Join(work, "known")
 	var hosts strings.Builder
 	for _, name := range []string{"127.0.0.1", "ssh.test", "other.test"} {
@@ -155,7 +101,7 @@ func TestPostgreSQL(t *testing.T) {
 	harness.Require(t, len(bins) > 0, "a PostgreSQL server (package postgresql)")
 	w.RequireCommands(t, []string{"psql", "openssl"})
 	bin := filepath.Dir(bins[len(bins)-1])
-	work, server, port := w.Dir(t, "work"), w.Dir(t, "server"), freePort(t)
+	work, server, port := w.Dir(t, "work"), w.Dir(t, "server"), wraptest.FreePort(t)
 	data := filepath.Join(server, "data")
 	w.Write(t, filepath.Join(server, "password"), "only-for-this-test\n")
 	mustRun(t, w, server, filepath.Join(bin, "initdb"), "-D", data, "-U", "agent", "--pwfile", filepath.Join(server, "password"),
@@ -165,7 +111,7 @@ func TestPostgreSQL(t *testing.T) {
 		"-keyout", filepath.Join(data, "server.key"), "-out", root)
 	mustRun(t, w, server, "cp", root, filepath.Join(data, "server.crt"))
 	mustRun(t, w, server, "chmod", "600", filepath.Join(data, "server.key"))
-	serve(t, w.Bare(server, filepath.Join(bin, "postgres"), "-D", data, "-p", fmt.Sprint(port), "-k", "", "-h", "127.0.0.1", "-c", "ssl=on", "-c", "fsync=off"), port)
+	wraptest.Serve(t, w.Bare(server, filepath.Join(bin, "postgres"), "-D", data, "-p", fmt.Sprint(port), "-k", "", "-h", "127.0.0.1", "-c", "ssl=on", "-c", "fsync=off"), port)
 	argv := func(host string) []string {
 		return []string{
 			"psql", "-XAtq", fmt.Sprintf("host=%s port=%d user=agent password=only-for-this-test dbname=postgres sslmode=verify-full sslrootcert=%s connect_timeout=10", host, port, root),

@@ -46,7 +46,7 @@ type place struct {
 
 func newPlace(t *testing.T) place {
 	t.Helper()
-	p := place{World: wraptest.New(t), nodePort: freePort(t)}
+	p := place{World: wraptest.New(t), nodePort: wraptest.FreePort(t)}
 	root := issue(t, "test authority", nil)
 	leaf := issue(t, peerHost, &root)
 	p.served = servePeers(t, leaf.tlsConfig)
@@ -131,7 +131,7 @@ func (p place) serveNode(t *testing.T) {
 	outside := filepath.Dir(p.ca)
 	cmd := p.Bare(p.work, "node", "ws-server.cjs", fmt.Sprint(p.nodePort), filepath.Join(outside, "leaf.pem"), filepath.Join(outside, "leaf.key"))
 	cmd.Env = append(cmd.Env, "NODE_PATH="+filepath.Join(p.modules, "node_modules"))
-	serve(t, cmd, p.nodePort)
+	wraptest.Serve(t, cmd, p.nodePort)
 }
 
 func readFile(t *testing.T, path string) string {
