@@ -95,6 +95,7 @@ const (
 	LayerCPU        Layer = "cpu"        // limits.cpu
 	LayerProc       Layer = "proc"       // a fresh /proc of the sandbox's own
 	LayerCapture    Layer = "capture"    // capture of every TCP port (nftables TPROXY)
+	LayerSockets    Layer = "sockets"    // local and listening sockets and /dev/shm kept shut where there are no namespaces
 )
 
 // Require says which protections must be enforced.
@@ -102,7 +103,11 @@ type Require struct {
 	// MayDegrade names the layers that may be missing. Whatever is then missing
 	// is said in the first line on stderr and in the audit record. Empty:
 	// nothing may be missing, and the launch stops with exit 125 instead.
-	MayDegrade []Layer `yaml:"may_degrade" json:"may_degrade,omitzero" enum:"namespaces,landlock,memory,pids,cpu,capture" tighten:"subset"`
+	// "sockets" has a meaning without namespaces only, where local sockets and
+	// listening are otherwise refused: with it they are allowed, so that every
+	// local socket of the host that the caller's user can open is reached, servers
+	// inside listen on the machine's own addresses, and /dev/shm is the host's.
+	MayDegrade []Layer `yaml:"may_degrade" json:"may_degrade,omitzero" enum:"namespaces,landlock,memory,pids,cpu,capture,sockets" tighten:"subset"`
 	// LandlockABI is the lowest Landlock ABI to accept, see landlock(7). 0
 	// means 2: with 1 no file can be moved between directories.
 	LandlockABI int `yaml:"landlock_abi" json:"landlock_abi,omitzero" max:"16" tighten:"higher"`

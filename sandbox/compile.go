@@ -41,6 +41,9 @@ type Host struct {
 	NoNamespaces *Finding
 	// Mediate says that one process may take a socket of another, see CanMediate.
 	Mediate bool
+	// Sockets are well-known sockets of the machine that the caller can open, for a
+	// run without namespaces that is allowed to reach them. See FindSockets.
+	Sockets []HostSocket
 }
 
 // Compile decides everything about a launch and does nothing. argv is the

@@ -26,6 +26,8 @@ type FilterSpec struct {
 	Ptrace bool `json:"ptrace,omitempty"`
 	// Tier adds what the filter alone must hold where namespaces do not.
 	Tier Tier `json:"tier,omitempty"`
+	// Sockets leaves local sockets and listening open in a weaker tier.
+	Sockets bool `json:"sockets,omitempty"`
 }
 
 // filterAction is what happens to one call. The zero value refuses.
@@ -39,12 +41,13 @@ type filterAction struct {
 // filters of the usual specs are embedded; others cost some 15 ms.
 func CompileFilter(s FilterSpec) ([]byte, error) {
 	if t := s.Tier; t != "" {
-		s.Tier = ""
+		sockets := s.Sockets
+		s.Tier, s.Sockets = "", false
 		base, err := CompileFilter(s)
 		if err != nil {
 			return nil, err
 		}
-		return weakFilter(t, base)
+		return weakFilter(t, sockets, base)
 	}
 	if raw, ok := filterEmbedded(s); ok {
 		return raw, nil

@@ -11,7 +11,10 @@ import (
 )
 
 // newestABI is the newest Landlock ABI that this package knows what to do with.
-const newestABI = 7
+const newestABI = 9
+
+// logABI is the first that can log what is refused after execve(2).
+const logABI = 7
 
 // landlockABI gives the ABI of this kernel, 0 when Landlock is missing. The
 // error tells a kernel without it (ENOSYS) from one where it is not among the
@@ -55,24 +58,50 @@ func rulesetConfig(abi int) landlock.Config {
 	return c
 }
 
+// domain is what a ruleset holds beside files.
+type domain struct {
+	// tcp are the ports that may be connected to; nil restricts none.
+	tcp []uint16
+	// bind leaves binding TCP sockets open.
+	bind bool
+	// unix closes sockets with a path that were made outside, from ABI 9.
+	unix bool
+	// mounted says that read-only mounts stand below the rules.
+	mounted bool
+}
+
+// config adds to what the files need.
+func (d domain) config(abi int) landlock.Config {
+	c := rulesetConfig(abi)
+	if d.tcp != nil {
+		c.HandledAccessNet = ll.AccessNetConnectTCP
+		if !d.bind {
+			c.HandledAccessNet |= ll.AccessNetBindTCP
+		}
+	}
+	if d.unix && abi >= weakUnix {
+		c.HandledAccessFS |= ll.AccessFSResolveUnix
+	}
+	return c
+}
+
 // buildRuleset makes the ruleset from the paths as they are inside, after the
 // pivot: rules hold inodes, and the tmpfs ones exist only now. The ruleset is
 // enforced by the C part, on the one thread that will execute the agent.
-func buildRuleset(abi int, grants []Grant, tcp []uint16, mounted bool) (fd int, flags uint32, err error) {
-	c := rulesetConfig(abi)
+func buildRuleset(abi int, grants []Grant, d domain) (fd int, flags uint32, err error) {
+	c := d.config(abi)
 	var rules []landlock.Rule
-	if tcp != nil {
-		c.HandledAccessNet = ll.AccessNetConnectTCP | ll.AccessNetBindTCP
-		for _, p := range tcp {
+	if d.tcp != nil {
+		for _, p := range d.tcp {
 			rules = append(rules, landlock.ConnectTCP(p))
 		}
 	}
-	if abi >= newestABI {
+	if abi >= logABI {
 		// Without this the kernel logs nothing once the agent is executed.
 		c = c.EnableLoggingForSubprocesses()
 	}
 	for _, g := range grants {
-		r, err := g.rule(c.HandledAccessFS, mounted)
+		r, err := g.rule(c.HandledAccessFS, d.mounted)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -120,6 +149,9 @@ func (g Grant) rule(handled landlock.AccessFSSet, mounted bool) (landlock.Rule, 
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		want &= rightsOfFile
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFSOCK {
+		want |= ll.AccessFSResolveUnix
 	}
 	return landlock.PathAccess(want&handled, g.Path), nil
 }

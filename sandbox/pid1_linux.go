@@ -201,7 +201,7 @@ func (p *pidOne) prepare() (start, error) {
 	}
 	if plan.Abi > 0 {
 		var err error
-		if st.ruleset, st.flags, err = buildRuleset(plan.Abi, plan.Grants, nil, true); err != nil {
+		if st.ruleset, st.flags, err = buildRuleset(plan.Abi, plan.Grants, domain{mounted: true}); err != nil {
 			return st, stepErr(StepConfine, err)
 		}
 	}

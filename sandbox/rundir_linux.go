@@ -112,12 +112,14 @@ func RuntimeBase(getenv func(string) string) string {
 			return filepath.Join(dir, "hermes-wrap")
 		}
 	}
-	name := fmt.Sprintf("hermes-wrap-%d", os.Geteuid())
 	if unix.Access("/dev/shm", unix.W_OK) == nil {
-		return filepath.Join("/dev/shm", name)
+		return runtimeShm()
 	}
-	return filepath.Join("/tmp", name)
+	return filepath.Join("/tmp", filepath.Base(runtimeShm()))
 }
+
+// runtimeShm is where run directories lie on /dev/shm.
+func runtimeShm() string { return fmt.Sprintf("/dev/shm/hermes-wrap-%d", os.Geteuid()) }
 
 // SweepRunDirs removes what killed runs left below base.
 func SweepRunDirs(base string) {

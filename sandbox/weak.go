@@ -29,6 +29,15 @@ type Weak struct {
 	// Mediated says that each connect(2) is carried out by the keeper, to the
 	// proxy alone. Otherwise Landlock holds the port and nothing the address.
 	Mediated bool `json:"mediated,omitempty"`
+	// Sockets says that the policy consents to local sockets and listening.
+	Sockets bool `json:"sockets,omitempty"`
+	// SocketsHeld says that Landlock keeps sockets with a path that were made
+	// outside shut, but for those that the policy lists.
+	SocketsHeld bool `json:"sockets_held,omitempty"`
+	// Shm says that /dev/shm is the host's own.
+	Shm bool `json:"shm,omitempty"`
+	// Reached are the well-known sockets outside that are reached.
+	Reached []HostSocket `json:"reached,omitempty"`
 	// ProxyVars are the variables that lead clients to the proxy; their values
 	// are known when it listens.
 	ProxyVars []string `json:"proxy_vars,omitempty"`
@@ -56,6 +65,10 @@ func (c *compiler) foresee() error {
 	}
 	c.plan.Degraded = append(c.plan.Degraded, Degradation{policy.LayerNamespaces, f.Needed, f.Found})
 	c.plan.Weak = &Weak{Needs: f.Needed, Found: f.Found, Run: c.h.Run}
+	if slices.Contains(c.p.Require.MayDegrade, policy.LayerSockets) {
+		c.plan.Weak.Sockets, c.plan.Weak.SocketsHeld = true, c.h.Abi >= weakUnix
+		c.plan.Degraded = append(c.plan.Degraded, Degradation{policy.LayerSockets, fmt.Sprintf("namespaces, or Landlock ABI %d for sockets with a path", weakUnix), f.Found})
+	}
 	if c.h.Abi < weakABI {
 		return &LackError{
 			Layer: policy.LayerLandlock, Feature: "a sandbox without namespaces",
@@ -96,7 +109,7 @@ func (c *compiler) weaken() error {
 	c.listUnheld()
 	c.plan.Guard, c.plan.Devices = nil, nil
 	c.plan.View = slices.DeleteFunc(c.v.entries(), func(e Entry) bool {
-		return e.Kind != KindBind || e.Target != e.Source || !e.Dir && c.isSocket(e.Source)
+		return e.Kind != KindBind || e.Target != e.Source || !w.SocketsHeld && !e.Dir && c.isSocket(e.Source)
 	})
 	c.weakHome()
 	c.weakSystem()
@@ -107,10 +120,7 @@ func (c *compiler) weaken() error {
 	c.weakNetwork()
 	c.weakLimits()
 	c.plan.Env = c.env.list()
-	if len(c.p.Filesystem.Sockets) > 0 {
-		c.plan.Warnings = append(c.plan.Warnings, "filesystem.sockets: without namespaces no local socket can be opened; these are left out")
-	}
-	return nil
+	return c.weakSockets()
 }
 
 func (c *compiler) isSocket(path string) bool {
@@ -126,7 +136,7 @@ func (c *compiler) isSocket(path string) bool {
 func (c *compiler) refuseHoles() error {
 	for _, h := range c.v.hidden {
 		if h.res.mode&fs.ModeSocket != 0 {
-			continue // no local socket can be opened at all
+			continue // its file is no secret; that it is reached is listed
 		}
 		if err := c.refuseHole(h.res.real, h.rule, h.pos); err != nil {
 			return err
@@ -189,7 +199,16 @@ func (c *compiler) weakHome() {
 	f := c.p.Filesystem
 	// git gives up on a system file that exists and cannot be read.
 	c.setEnv("GIT_CONFIG_NOSYSTEM", "1")
-	c.setEnv("TMPDIR", own("tmp", "filesystem.tmp_size", f.TmpExec))
+	tmp := own("tmp", "filesystem.tmp_size", f.TmpExec)
+	c.setEnv("TMPDIR", tmp)
+	// A policy that leads programs to /tmp means the private one.
+	if visible, _, _ := c.v.rights("/tmp"); !visible {
+		for name, value := range c.env.vars {
+			if value == "/tmp" || value == "/var/tmp" {
+				c.env.vars[name] = tmp
+			}
+		}
+	}
 	c.setEnv("XDG_RUNTIME_DIR", own("runtime", "a private runtime directory", false))
 	before := c.plan.Home
 	switch f.Home {
@@ -228,6 +247,7 @@ func (c *compiler) weakSystem() {
 	for _, path := range []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"} {
 		c.showHost(path, true, "a standard device of the host's")
 	}
+	c.weakShm()
 	for i, d := range c.p.Filesystem.Devices {
 		c.showHost(d.Abs, true, fmt.Sprintf("filesystem.devices[%d]", i))
 	}
@@ -290,6 +310,9 @@ func (c *compiler) weakLimits() {
 			c.plan.Limits.Limits[i].Mechanism = MechanismNone
 		case "shm_size":
 			c.plan.Limits.Limits[i].Mechanism = "no shared memory: /dev/shm is not granted"
+			if c.plan.Weak.Shm {
+				c.plan.Limits.Limits[i].Mechanism = MechanismNone
+			}
 		}
 	}
 }

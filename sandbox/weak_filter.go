@@ -23,8 +23,8 @@ const (
 
 // weakRefused are whole calls. Landlock has no rule for listening, and what is
 // shared by key or by name reaches the host's own processes.
-func weakRefused() map[string]uint32 {
-	return map[string]uint32{
+func weakRefused(sockets bool) map[string]uint32 {
+	calls := map[string]uint32{
 		"listen": unix.SYS_LISTEN, "io_uring_setup": unix.SYS_IO_URING_SETUP,
 		"shmget": unix.SYS_SHMGET, "shmat": unix.SYS_SHMAT, "shmctl": unix.SYS_SHMCTL,
 		"semget": unix.SYS_SEMGET, "semctl": unix.SYS_SEMCTL,
@@ -32,6 +32,10 @@ func weakRefused() map[string]uint32 {
 		"msgget": unix.SYS_MSGGET, "msgsnd": unix.SYS_MSGSND, "msgrcv": unix.SYS_MSGRCV, "msgctl": unix.SYS_MSGCTL,
 		"mq_open": unix.SYS_MQ_OPEN, "mq_unlink": unix.SYS_MQ_UNLINK,
 	}
+	if sockets {
+		delete(calls, "listen")
+	}
+	return calls
 }
 
 // weakSends are the calls whose flags can hold MSG_FASTOPEN, which connects
@@ -43,7 +47,8 @@ func weakSends() map[string][2]uint32 {
 }
 
 // weakFilter is a program that refuses first and leaves the rest to base.
-func weakFilter(t Tier, base []byte) ([]byte, error) {
+// sockets leaves local and listening sockets open.
+func weakFilter(t Tier, sockets bool, base []byte) ([]byte, error) {
 	rest, err := filterDecode(base)
 	if err != nil {
 		return nil, err
@@ -52,7 +57,7 @@ func weakFilter(t Tier, base []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, err := weakStage(t, audit)
+	first, err := weakStage(t, sockets, audit)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +69,7 @@ func weakFilter(t Tier, base []byte) ([]byte, error) {
 }
 
 // weakStage falls through to the program behind it, at the label "base".
-func weakStage(t Tier, audit uint32) ([]filterInstr, error) {
+func weakStage(t Tier, sockets bool, audit uint32) ([]filterInstr, error) {
 	c := &filterCode{}
 	c.emit(filterLoad, filterArch)
 	c.branch(filterJumpEq, audit, "", "base") // the base kills a foreign one
@@ -75,7 +80,7 @@ func weakStage(t Tier, audit uint32) ([]filterInstr, error) {
 		c.branch(filterJumpEq, weakSends()[name][0], name, "")
 	}
 	c.branch(filterJumpEq, unix.SYS_PRLIMIT64, "prlimit64", "")
-	refused := weakRefused()
+	refused := weakRefused(sockets)
 	filterSortedNumbers(refused, func(nr uint32) {
 		to := filterErrnoLabel(unix.EPERM)
 		if nr == refused["io_uring_setup"] {
@@ -84,7 +89,7 @@ func weakStage(t Tier, audit uint32) ([]filterInstr, error) {
 		c.branch(filterJumpEq, nr, to, "")
 	})
 	c.branch(filterJump, 0, "base", "")
-	weakSockets(c, t)
+	weakSockets(c, t, sockets)
 	for _, name := range []string{"sendto", "sendmsg", "sendmmsg"} {
 		c.label(name)
 		c.emit(filterLoad, filterLow(weakSends()[name][1]))
@@ -105,15 +110,19 @@ func weakStage(t Tier, audit uint32) ([]filterInstr, error) {
 // socket connects to any daemon of the host whose socket file the user can
 // write (D-Bus, Docker, an SSH agent), whatever Landlock says about the path;
 // so only connected pairs are left, and of those no datagram ones, which can
-// be connected anew.
-func weakSockets(c *filterCode, t Tier) {
+// be connected anew. A policy that consents to "sockets" has them all.
+func weakSockets(c *filterCode, t Tier, sockets bool) {
+	local := filterErrnoLabel(unix.EPERM)
+	if sockets {
+		local = "base"
+	}
 	inet := filterErrnoLabel(unix.EPERM)
 	if t == TierProxied {
 		inet = "inet"
 	}
 	c.label("socket")
 	c.emit(filterLoad, filterLow(0))
-	c.branch(filterJumpEq, unix.AF_UNIX, filterErrnoLabel(unix.EPERM), "")
+	c.branch(filterJumpEq, unix.AF_UNIX, local, "")
 	c.branch(filterJumpEq, unix.AF_INET, inet, "")
 	c.branch(filterJumpEq, unix.AF_INET6, inet, "base")
 	if t == TierProxied {
@@ -126,7 +135,7 @@ func weakSockets(c *filterCode, t Tier) {
 	}
 	c.label("socketpair")
 	filterSocketType(c)
-	c.branch(filterJumpEq, unix.SOCK_DGRAM, filterErrnoLabel(unix.EPERM), "base")
+	c.branch(filterJumpEq, unix.SOCK_DGRAM, local, "base")
 }
 
 // weakCallVerdict is the part of FilterVerdict that this tier changes.
@@ -134,17 +143,21 @@ func (s FilterSpec) weakCallVerdict(name string) (allowed bool, why string, chan
 	if s.Tier == "" {
 		return false, "", false
 	}
-	if _, refused := weakRefused()[name]; refused {
+	if _, refused := weakRefused(s.Sockets)[name]; refused {
 		return false, "EPERM: without namespaces it would reach the host's own processes", true
 	}
 	if name == "socket" {
-		if s.Tier == TierProxied {
-			return true, "allowed for TCP and NETLINK_ROUTE: without namespaces neither UDP nor local sockets", true
+		local, nor := "", " nor local"
+		if s.Sockets {
+			local, nor = "AF_UNIX, ", ""
 		}
-		return true, "allowed for NETLINK_ROUTE: without namespaces neither internet nor local sockets", true
+		if s.Tier == TierProxied {
+			return true, fmt.Sprintf("allowed for %sTCP and NETLINK_ROUTE: without namespaces no UDP%s sockets", local, nor), true
+		}
+		return true, fmt.Sprintf("allowed for %sNETLINK_ROUTE: without namespaces no internet%s sockets", local, nor), true
 	}
 	base := s
-	base.Tier = ""
+	base.Tier, base.Sockets = "", false
 	allowed, why = FilterVerdict(base, name)
 	return allowed, why, true
 }

@@ -19,6 +19,14 @@ import (
 // keeperArg0 is how our own executable knows that it is the keeper.
 const keeperArg0 = "hermes-wrap: keeper"
 
+// IsKeeper tells whether a process is a keeper, of whatever run: all below it is
+// inside. One that only has its name is taken for one too.
+func IsKeeper(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	name, _, _ := strings.Cut(string(b), "\x00")
+	return err == nil && name == keeperArg0
+}
+
 // keeper stands for PID 1 where there is no PID namespace: it starts the
 // command, adopts its orphans, and ends all of them with the command or with
 // the launcher, whichever is first. It lives in a session of its own, outside
@@ -129,7 +137,7 @@ func (k *keeper) startCommand() error {
 	}
 	defer unix.Close(st.ruleset)
 	if k.port > 0 && k.s.Plan.Weak.Mediated {
-		if err := startMediator(k.port); err != nil {
+		if err := startMediator(k.port, k.s.Plan.Weak.Sockets); err != nil {
 			return stepErr(StepConfine, err)
 		}
 	}
@@ -166,7 +174,7 @@ func (k *keeper) confinement() (start, []*os.File, error) {
 	if plan.Weak.Network && (k.port == 0 || tcp == nil) || len(k.s.Filter) == 0 {
 		return st, open, errors.New("BUG: a network without a rule for it, or no filter")
 	}
-	st.ruleset, st.flags, err = buildRuleset(plan.Abi, grants, tcp, false)
+	st.ruleset, st.flags, err = buildRuleset(plan.Abi, grants, domain{tcp: tcp, bind: plan.Weak.Sockets, unix: plan.Weak.SocketsHeld})
 	return st, open, err
 }
 

@@ -21,8 +21,8 @@ func (p Plan) Summary() string {
 	if w == nil {
 		return ""
 	}
-	return fmt.Sprintf("weaker tier, which the policy allows: no namespaces (needs %s; found %s). Files: %s. Processes: %s. Network: %s.",
-		w.Needs, w.Found, p.weakFiles(), p.weakProcesses(), p.weakNetworkWords())
+	return fmt.Sprintf("weaker tier, which the policy allows: no namespaces (needs %s; found %s). Files: %s. Processes: %s. Network: %s%s.",
+		w.Needs, w.Found, p.weakFiles(), p.weakProcesses(), p.weakNetworkWords(), p.weakSocketWords())
 }
 
 func (p Plan) weakFiles() string {
@@ -94,6 +94,9 @@ func (p Plan) weakLayers(out []LayerState) []LayerState {
 			}
 		case policy.LayerSeccomp:
 			out[i].Mechanism += "; no UDP, multipath, local or listening sockets"
+			if p.Weak.Sockets {
+				out[i].Mechanism = l.Mechanism + "; no UDP and multipath sockets"
+			}
 		case policy.LayerCapture:
 			out[i].Enforced, out[i].Mechanism = true, "no internet sockets"
 			if p.Weak.Network {
@@ -103,6 +106,13 @@ func (p Plan) weakLayers(out []LayerState) []LayerState {
 				}
 			}
 		}
+	}
+	if p.Weak.Sockets {
+		words := strings.TrimPrefix(p.weakSocketWords(), "; ")
+		if !p.Weak.SocketsHeld {
+			words = notHeld + ": " + words
+		}
+		out = append(out, LayerState{policy.LayerSockets, p.Weak.SocketsHeld, words})
 	}
 	return out
 }

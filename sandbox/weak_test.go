@@ -96,6 +96,10 @@ func TestWeakPlan(t *testing.T) {
 	if !slices.Contains(plan.Env, "HOME="+h.Run+"/home") || !slices.Contains(plan.Env, "TMPDIR="+h.Run+"/tmp") {
 		t.Errorf("got environment %v, want private directories of the run", plan.Env)
 	}
+	p.Env.Set = map[string]string{"TMPDIR": "/tmp", "OTHER": "/tmp/x"}
+	if plan, err := Compile(p, h, []string{"sh"}); err != nil || !slices.Contains(plan.Env, "TMPDIR="+h.Run+"/tmp") || !slices.Contains(plan.Env, "OTHER=/tmp/x") {
+		t.Errorf("got environment %v, %v, want the private directory for a policy's /tmp", plan.Env, err)
+	}
 	if v := plan.Judge(filepath.Join(work, "Makefile"), "write"); !v.Allowed || !v.Unheld {
 		t.Errorf("protected: got %+v, want allowed and not held", v)
 	}

@@ -158,6 +158,9 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 	if slices.Contains(p.Require.MayDegrade, policy.LayerNamespaces) {
 		h.NoNamespaces = sandbox.ProbeTier(context.Background())
 		h.Mediate = h.NoNamespaces != nil && sandbox.CanMediate()
+		if h.NoNamespaces != nil && slices.Contains(p.Require.MayDegrade, policy.LayerSockets) {
+			h.Sockets = sandbox.FindSockets(c.environ)
+		}
 	}
 	return h
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
 // A run is controlled through a Unix socket in its directory. A connection
@@ -292,20 +293,21 @@ func peerOf(conn *net.UnixConn) (who unix.Ucred, err error) {
 	return who, errors.Join(ctlErr, err)
 }
 
-// mayControl lets the run's own user in, and root, but nobody inside: in the
-// tier without namespaces the command has the same user and the same files.
+// mayControl lets the run's own user in, and root, but nobody inside, of this run
+// or another: in the tier without namespaces the command has the same user and
+// the same files, and may be allowed local sockets.
 func mayControl(who unix.Ucred) bool {
 	if int(who.Uid) != os.Geteuid() && who.Uid != 0 {
 		return false
 	}
-	return who.Pid > 0 && !descends(int(who.Pid), os.Getpid())
+	return who.Pid > 0 && !isInside(int(who.Pid), os.Getpid())
 }
 
-// descends tells whether a process is a child of another, or a child's child
-// and so on. A process that cannot be read counts as one.
-func descends(pid, of int) bool {
+// isInside tells whether a process is a child of this launcher or of a keeper,
+// or a child's child and so on. A process that cannot be read counts as one.
+func isInside(pid, launcher int) bool {
 	for range 1 << 16 {
-		if pid == of {
+		if pid == launcher || sandbox.IsKeeper(pid) {
 			return true
 		}
 		if pid <= 1 {

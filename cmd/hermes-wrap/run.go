@@ -302,7 +302,7 @@ func (l *launch) announce() {
 		l.voice.warn(s)
 	}
 	for _, d := range l.prep.plan.Degraded {
-		if l.prep.plan.Weak == nil || d.Layer != policy.LayerNamespaces {
+		if l.prep.plan.Weak == nil || d.Layer != policy.LayerNamespaces && d.Layer != policy.LayerSockets {
 			l.sayDegraded(d)
 		}
 	}

@@ -118,16 +118,20 @@ func TestStrictRefuses(t *testing.T) {
 	}
 }
 
-// checks is what the stand-in does here. Code execution is not among them: it needs a
-// local socket, which this tier refuses.
+// checks is what the stand-in does here. Its gateway is not among them, since it
+// connects to it over TCP, which is refused inside; see TestGateway.
 var checks = []string{
 	"launch_chain", "state_create", "state_locks", "state_replace", "sqlite_wal", "shell", "shell_timeout", "background", "proc", "pass_descriptor",
+	"code", "mcp", "plugin", "hook", "processes",
 }
 
 // TestAgent: the stand-in does its work, and the first line says exactly what is
 // weaker.
 func TestAgent(t *testing.T) {
 	b := newBox(t)
+	for _, name := range []string{"hooks/stand_in_hook.py", "hooks/on_event.sh", "plugins/stand_in_plugin.py"} {
+		b.copy("../../testdata/agent/home/"+name, "root.data/"+name)
+	}
 	argv := []string{"hermes", "-z", "checks", "--report", "/work/report"}
 	for _, check := range checks {
 		argv = append(argv, "--check", check)
@@ -140,14 +144,16 @@ func TestAgent(t *testing.T) {
 	first, _, _ := strings.Cut(got.Err, "\n")
 	for _, want := range []string{
 		"weaker tier, which the policy allows: no namespaces", "names, sizes and modes of all of the host's files show",
-		"protected entries are NOT protected", "/opt/data/config.yaml", "hidden names do not exist and are NOT hidden if they come", "Processes:", "Network:",
+		"43 protected entries are NOT protected (filesystem.protect[", " /opt/data/", "hidden names do not exist and are NOT hidden if they come", "Processes:", "Network:",
+		"local sockets as the policy allows: EVERY one outside that your user can open is reached (of the well-known ones none was found)",
+		"/dev/shm is the host's own", "servers inside listen on the machine's own addresses",
 	} {
 		if !strings.Contains(first, want) {
 			t.Errorf("first line: got %q, want it to say %q", first, want)
 		}
 	}
 	explained := b.run(nil, "hermes-wrap", "explain", "--policy", "hermes-in-container")
-	for _, want := range []string{"/opt/data/hooks", "NOT HELD"} {
+	for _, want := range []string{"/opt/data/hooks", "/opt/data/config.yaml", "NOT HELD", "sockets    MISSING   NOT HELD: local sockets"} {
 		if !strings.Contains(explained.Out, want) {
 			t.Errorf("explain: got none of %q\n%s", want, explained.Out)
 		}
