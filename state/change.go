@@ -11,9 +11,15 @@ const (
 	maxEntries = 1 << 20
 	maxDepth   = 200
 	maxPath    = 3800 // bytes, below PATH_MAX with room for a temporary name
+	// maxNames bounds all paths together (bytes): they are held several times, as
+	// changes, as steps and in a journal. 100 for each of the most entries.
+	maxNames = 100 * maxEntries
 )
 
-var errTooMany = fmt.Errorf("more than %d entries: too many to look at", maxEntries)
+var (
+	errTooMany   = fmt.Errorf("more than %d entries: too many to look at", maxEntries)
+	errLongNames = fmt.Errorf("the names of all entries have more than %d MiB: too many to look at", maxNames>>20)
+)
 
 // Kind is how an entry differs from the host.
 type Kind string

@@ -24,9 +24,23 @@ func (l *Layer) Diff() ([]Change, error) {
 	}
 	slices.SortFunc(d.changes, func(a, b Change) int { return comparePaths(a.Path, b.Path) })
 	d.findRenames()
-	classify(d.changes, hooksPath(int(l.host.Fd())))
+	classify(d.changes, findStandIns(int(l.host.Fd()), l.Target), l.isThere)
 	l.opaque = d.opaque
 	return d.changes, nil
+}
+
+// isThere tells whether the layer or the host has a path.
+func (l *Layer) isThere(rel string) bool {
+	return isThere(int(l.host.Fd()), rel) || isThere(int(l.data.Fd()), rel)
+}
+
+// isThere tells whether there is a path below a directory, also as a link.
+func isThere(root int, rel string) bool {
+	fd, err := openBelow(root, rel, unix.O_PATH, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return err == nil || errors.Is(err, unix.ELOOP)
 }
 
 // comparePaths sorts parents before children and trees together.
@@ -55,6 +69,7 @@ type differ struct {
 	opaque  map[string]bool // directories that hide the host's
 	changes []Change
 	entries int
+	names   int // bytes of paths, and of links' targets
 	buffers buffers
 }
 
@@ -66,9 +81,12 @@ type pair struct {
 	depth       int
 }
 
-func (d *differ) count() error {
+func (d *differ) count(path string) error {
 	if d.entries++; d.entries > maxEntries {
 		return errTooMany
+	}
+	if d.names += len(path); d.names > maxNames {
+		return errLongNames
 	}
 	return nil
 }
@@ -104,10 +122,10 @@ func (d *differ) dir(p pair) error {
 }
 
 func (d *differ) name(p pair, name string) error {
-	if err := d.count(); err != nil {
+	rel := below(p.rel, name)
+	if err := d.count(rel); err != nil {
 		return err
 	}
-	rel := below(p.rel, name)
 	ours, found, err := statAt(p.layer, name)
 	if err != nil || !found {
 		return ignoreGone(err)
@@ -128,6 +146,9 @@ func (d *differ) name(p pair, name string) error {
 	c, err := d.compare(p, name, ours, theirs, there)
 	if err != nil {
 		return fmt.Errorf("compare %q: %w", rel, err)
+	}
+	if d.names += len(c.Old.Target) + len(c.New.Target); d.names > maxNames {
+		return errLongNames
 	}
 	lost := c.Kind == Added && d.lost(p.layer, name, ours)
 	if c.Kind != "" && !lost {
@@ -203,14 +224,14 @@ func (d *differ) descend(p pair, name string, both bool) error {
 // the deletion is only concluded from absence in a copy, what came to the host
 // since the layer was made is the host's own, and stays.
 func (d *differ) deleted(p pair, name string, absence bool) (stays bool, err error) {
-	if err := d.count(); err != nil {
+	rel := below(p.rel, name)
+	if err := d.count(rel); err != nil {
 		return false, err
 	}
 	theirs, there, err := statAt(p.host, name)
 	if err != nil || !there {
 		return false, ignoreGone(err)
 	}
-	rel := below(p.rel, name)
 	c := Change{Path: rel, Kind: Deleted, Conflict: d.foreign(rel, theirs)}
 	if absence && d.layer.Method == Copy {
 		if c.Conflict != "" || typeOf(theirs) == Dir && born(p.host, name) > d.since {

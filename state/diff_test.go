@@ -87,7 +87,7 @@ func TestDiff(t *testing.T) {
 		{"link out by another link", []overlaytest.Op{{Do: "symlink", Path: "s", To: "."}, {Do: "symlink", Path: "l", To: "s/../x"}}, "added l leads\nadded s"},
 		{"hook", []overlaytest.Op{{Do: "mkdir", Path: ".git/hooks"}, {Do: "write", Path: ".git/hooks/pre-commit", To: "#!"}}, "added .git\nadded .git/hooks\nadded .git/hooks/pre-commit runs"},
 		{"program", []overlaytest.Op{{Do: "mkdir", Path: "bin"}, {Do: "write", Path: "bin/ls", To: "#!"}, {Do: "chmod", Path: "bin/ls", Mode: 0o755}}, "added bin\nadded bin/ls runs"},
-		{"repository without .git", []overlaytest.Op{{Do: "mkdir", Path: "r"}, {Do: "write", Path: "r/HEAD"}, {Do: "write", Path: "r/config", To: "[core]"}}, "added r\nadded r/HEAD\nadded r/config runs"},
+		{"repository without .git", []overlaytest.Op{{Do: "mkdir", Path: "r"}, {Do: "write", Path: "r/HEAD"}, {Do: "write", Path: "r/config", To: "[core]"}}, "added r\nadded r/HEAD runs\nadded r/config runs"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStand(t, temp(t), files)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"os"
@@ -97,13 +98,25 @@ func readLink(dir int, name string) (string, error) {
 
 // writeFile replaces a file of ours, whole or not at all.
 func writeFile(dir int, name string, content []byte, durable bool) error {
+	return writeWith(dir, name, durable, func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	})
+}
+
+// writeWith is writeFile for content that is too large to be held.
+func writeWith(dir int, name string, durable bool, fill func(io.Writer) error) error {
 	temp := "." + name + ".new"
 	fd, err := openBelow(dir, temp, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	f := os.NewFile(uintptr(fd), temp)
-	_, err = f.Write(content)
+	w := bufio.NewWriterSize(f, 64<<10)
+	err = fill(w)
+	if err == nil {
+		err = w.Flush()
+	}
 	if err == nil && durable {
 		err = f.Sync()
 	}

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// match says how an entry of the table is compared with a path, in lower case:
-// a file system may not tell cases apart.
+// match says how an entry of the table is compared with a folded path.
 type match int
 
 const (
@@ -25,6 +24,7 @@ var handoff = []struct {
 }{
 	{name, ".git", "git follows it to a repository with its own configuration"},
 	{tail, ".git/config", "git runs commands that its configuration names"},
+	{name, "commondir", "git takes configuration and hooks from where it points"},
 	{name, "config.worktree", "git runs commands that its configuration names"},
 	{tree, ".git/hooks", "git runs its hooks"},
 	{tail, ".git/info/attributes", "git chooses filters by it"},
@@ -37,6 +37,7 @@ var handoff = []struct {
 	{name, ".pre-commit-hooks.yaml", "pre-commit runs what it names"},
 	{name, "lefthook.yml", "lefthook runs what it names"},
 	{name, "lefthook.yaml", "lefthook runs what it names"},
+	{name, ".lefthook.yml", "lefthook runs what it names"},
 
 	{name, ".bashrc", "the shell runs it"},
 	{name, ".bash_profile", "the shell runs it"},
@@ -48,6 +49,7 @@ var handoff = []struct {
 	{name, ".zshenv", "the shell runs it"},
 	{name, ".zprofile", "the shell runs it"},
 	{name, ".zlogin", "the shell runs it"},
+	{name, ".zlogout", "the shell runs it"},
 	{name, ".kshrc", "the shell runs it"},
 	{name, ".cshrc", "the shell runs it"},
 	{name, ".tcshrc", "the shell runs it"},
@@ -89,6 +91,8 @@ var handoff = []struct {
 	{name, ".yarnrc", "yarn takes its settings"},
 	{name, ".yarnrc.yml", "yarn runs the program and plugins it names"},
 	{name, ".pnpmfile.cjs", "pnpm runs it"},
+	{name, "pnpmfile.js", "pnpm runs it"},
+	{name, "bunfig.toml", "bun preloads what it names"},
 	{tree, ".yarn", "yarn runs releases and plugins from it"},
 	{name, "pyproject.toml", "pip runs the build backend it names"},
 	{name, "setup.py", "pip runs it"},
@@ -110,14 +114,26 @@ var handoff = []struct {
 	{name, "rakefile", "rake runs it"},
 	{name, "gemfile", "bundler runs it"},
 	{name, "dockerfile", "docker runs it"},
+	{name, "containerfile", "podman runs it"},
 	{name, "compose.yaml", "docker runs it"},
+	{name, "compose.yml", "docker runs it"},
+	{name, "compose.override.yaml", "docker runs it"},
+	{name, "compose.override.yml", "docker runs it"},
 	{name, "docker-compose.yml", "docker runs it"},
+	{name, "docker-compose.yaml", "docker runs it"},
+	{name, "docker-compose.override.yml", "docker runs it"},
+	{name, "docker-compose.override.yaml", "docker runs it"},
+	{name, ".gdbinit", "gdb runs it"},
+	{name, ".lldbinit", "lldb runs it"},
+	{name, "vagrantfile", "vagrant runs it"},
 	{name, "build.rs", "cargo runs it"},
 	{name, "cargo.toml", "cargo names its build script and dependencies in it"},
 	{tree, ".cargo", "cargo takes the linker, runner and wrapper from it"},
 	{name, "build.gradle", "gradle runs it"},
 	{name, "build.gradle.kts", "gradle runs it"},
 	{name, "settings.gradle", "gradle runs it"},
+	{name, "settings.gradle.kts", "gradle runs it"},
+	{name, "gradle.properties", "gradle takes options of its virtual machine from it"},
 	{name, "gradle-wrapper.properties", "gradle fetches and runs what it names"},
 	{name, "gradlew", "it is the build's own program"},
 	{name, "pom.xml", "maven runs the plugins it names"},
@@ -139,7 +155,9 @@ var handoff = []struct {
 	{name, ".hermes-wrap.yaml", "hermes-wrap takes it as the project's policy"},
 	{tree, ".claude", "an agent takes it as instructions, settings or programs"},
 	{name, "claude.md", "an agent takes it as instructions"},
+	{name, "claude.local.md", "an agent takes it as instructions"},
 	{name, "agents.md", "an agent takes it as instructions"},
+	{name, "agents.override.md", "an agent takes it as instructions"},
 	{name, "gemini.md", "an agent takes it as instructions"},
 	{name, "soul.md", "an agent takes it as instructions"},
 	{name, ".mcp.json", "an agent starts the servers it names"},
@@ -171,13 +189,17 @@ type index struct {
 	names, trees, tails map[string]string
 	deep                map[string]string // trees of several parts, by the last one
 	endings             map[string]string
+	above               map[string]bool // directories that entries of several parts begin with
 }
 
 var table = indexed() //nolint:gochecknoglobals // the table above, made once
 
 func indexed() index {
-	x := index{map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}}
+	x := index{map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]bool{}}
 	for _, h := range handoff {
+		if first, _, several := strings.Cut(h.what, "/"); several {
+			x.above[first] = true
+		}
 		switch {
 		case h.how == name:
 			x.names[h.what] = h.by
@@ -197,7 +219,7 @@ func indexed() index {
 // Runs says who executes a file of the host later, by its path alone; "" if the
 // table does not know.
 func Runs(rel string) string {
-	p := strings.ToLower(rel)
+	p := fold(rel)
 	_, last := split(p)
 	if by := table.names[last]; by != "" {
 		return by
@@ -238,30 +260,27 @@ func deep(p, last string) string {
 	return ""
 }
 
-// classify notes for each change why the host would execute it later.
-// Hooks is where git's configuration on the host says that hooks lie, or "".
-func classify(changes []Change, hooks string) {
-	bare := map[string]bool{} // directories that look like a repository of their own
-	for _, c := range changes {
-		if dir, last := split(c.Path); last == "HEAD" && c.Kind != Deleted {
-			bare[dir] = true
-		}
-	}
+// classify notes for each change why the host would execute it later. there tells
+// whether the layer or the host has a path.
+func classify(changes []Change, stand standIns, there func(rel string) bool) {
+	repository := func(dir string) bool { return there(below(dir, "HEAD")) }
 	for i := range changes {
 		c := &changes[i]
 		if c.Kind == Deleted || c.New.Type == Dir || c.Held != "" {
 			continue
 		}
-		if c.Runs = Runs(c.Path); c.Runs != "" {
+		if c.Runs = stand.runs(c.Path); c.Runs != "" {
 			continue
 		}
 		dir, last := split(c.Path)
 		up, parent := split(dir)
 		switch {
-		case hooks != "" && under(c.Path, []string{hooks}):
-			c.Runs = "git runs its hooks"
-		case bare[dir] && last == "config", parent == "hooks" && bare[up]:
+		case c.New.Type == Symlink && stand.above(c.Path):
+			c.Runs = "it stands for a directory of what is executed later"
+		case last == "config" && repository(dir), parent == "hooks" && repository(up), last == "hooks" && repository(dir):
 			c.Runs = "git runs hooks and commands of a repository without a .git"
+		case last == "HEAD" && c.Kind == Added && (there(below(dir, "config")) || there(below(dir, "hooks"))):
+			c.Runs = "it makes its directory a repository of git"
 		case c.New.Type == File && c.New.Mode&0o111 != 0 && inProgramDir(parent):
 			c.Runs = "it is a program in a directory that PATH may name"
 		case c.New.Type == Symlink && inProgramDir(parent):
@@ -277,20 +296,4 @@ func inProgramDir(dir string) bool {
 		}
 	}
 	return false
-}
-
-// parseHooksPath finds core.hooksPath in git's configuration: a path in the tree,
-// or "".
-func parseHooksPath(config string) string {
-	for line := range strings.Lines(config) {
-		key, value, ok := strings.Cut(line, "=")
-		if !ok || !strings.EqualFold(strings.TrimSpace(key), "hooksPath") {
-			continue
-		}
-		value = path.Clean(strings.Trim(strings.TrimSpace(value), `"`))
-		if value != "." && !path.IsAbs(value) && !strings.HasPrefix(value, "../") {
-			return value
-		}
-	}
-	return ""
 }

@@ -32,12 +32,16 @@ func TestEveryEntrySaysBy(t *testing.T) {
 	}
 }
 
-func TestHooksPath(t *testing.T) {
-	for config, want := range map[string]string{
-		"[core]\n\thooksPath = tools/hooks\n": "tools/hooks", "[core]\nhookspath=\"./h\"\n": "h", "[core]\nhooksPath = /etc/h\n": "", "[core]\nhooksPath = ../h\n": "", "": "",
+func TestGitConfig(t *testing.T) {
+	for config, want := range map[string]gitSetting{
+		"[core]\n\thooksPath = tools/hooks\n": {"core", "hookspath", "tools/hooks"}, "[CORE] hookspath=\"./h h\" # x\n": {"core", "hookspath", "./h h"},
+		"[includeIf \"gitdir:x\"]\npath = a\\\nb ; c": {"includeif", "path", "ab"}, "# a = b\n[a]\nb=\"c;d\"": {"a", "b", "c;d"},
 	} {
-		if got := parseHooksPath(config); got != want {
+		if got := parseGitConfig(config); len(got) != 1 || got[0] != want {
 			t.Errorf("%q: got %q, want %q", config, got, want)
 		}
+	}
+	if got := parseGitConfig("[core]\n#x=y\n;a=b\nbare\n"); len(got) != 0 {
+		t.Errorf("comments: got %q, want nothing", got)
 	}
 }

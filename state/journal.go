@@ -2,7 +2,6 @@ package state
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -71,16 +70,18 @@ func (j journal) temp(i int) string { return fmt.Sprintf(".hermes-wrap-%s-%d", j
 // writeJournal puts a journal on disk.
 func (l *Layer) writeJournal(j journal) error {
 	j.Count = len(j.Steps)
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	err := e.Encode(j)
-	for _, s := range j.Steps {
-		err = errors.Join(err, e.Encode(s))
-	}
-	if err != nil {
-		return err
-	}
-	return writeFile(int(l.dir.Fd()), journalName, b.Bytes(), true)
+	return writeWith(int(l.dir.Fd()), journalName, true, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		if err := e.Encode(j); err != nil {
+			return err
+		}
+		for _, s := range j.Steps {
+			if err := e.Encode(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // readJournal reads the journal of a commit that was broken off.
@@ -163,14 +164,15 @@ func (l *Layer) noteKnown(j journal) error {
 			known[string(s.Path)] = identify(st)
 		}
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	for path, is := range known {
-		if err := e.Encode(knownEntry{[]byte(path), is}); err != nil {
-			return err
+	return writeWith(int(l.dir.Fd()), knownName, true, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		for path, is := range known {
+			if err := e.Encode(knownEntry{[]byte(path), is}); err != nil {
+				return err
+			}
 		}
-	}
-	return writeFile(int(l.dir.Fd()), knownName, b.Bytes(), true)
+		return nil
+	})
 }
 
 // parents opens the directories that paths lie in, below one root. Paths that

@@ -7,11 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/aymanbagabas/go-udiff"
 	"golang.org/x/sys/unix"
 )
+
+// maxSum is how much of a file is read for its checksum (bytes). A file may have
+// any size that the agent likes and take no room.
+const maxSum = 64 << 20
 
 // MaxText is the size above which content is summarised and not compared by line.
 const MaxText = 1 << 20
@@ -50,7 +57,7 @@ func (l *Layer) Text(c Change) (Text, error) {
 }
 
 func unified(c Change, old, now content) string {
-	from, to := "a/"+c.Path, "b/"+c.Path
+	from, to := oneLine("a/"+c.Path), oneLine("b/"+c.Path)
 	if c.Old.Type != File {
 		from = "/dev/null"
 	}
@@ -58,6 +65,14 @@ func unified(c Change, old, now content) string {
 		to = "/dev/null"
 	}
 	return udiff.Unified(from, to, string(old.bytes), string(now.bytes))
+}
+
+// oneLine quotes a path, as git does, that would be several lines of a diff.
+func oneLine(path string) string {
+	if strings.ContainsFunc(path, unicode.IsControl) {
+		return strconv.Quote(path)
+	}
+	return path
 }
 
 // content is one side of a comparison.
@@ -72,6 +87,9 @@ func (c content) words() string {
 	kind := "binary"
 	if c.size > MaxText {
 		kind = "large"
+	}
+	if c.sum == "" {
+		return fmt.Sprintf("%s, %d bytes", kind, c.size)
 	}
 	return fmt.Sprintf("%s, %d bytes, sha256 %s", kind, c.size, c.sum)
 }
@@ -88,12 +106,15 @@ func side(root int, path string, e Entry) (content, error) {
 		return content{}, err
 	}
 	defer f.Close()
+	if st, err := f.Stat(); err != nil || st.Size() > maxSum {
+		return content{size: e.Size}, err
+	}
 	h := sha256.New()
 	var b bytes.Buffer
 	if _, err := io.Copy(&b, io.LimitReader(io.TeeReader(f, h), MaxText+1)); err != nil {
 		return content{}, err
 	}
-	n, err := io.Copy(h, f)
+	n, err := io.Copy(h, io.LimitReader(f, maxSum))
 	if err != nil {
 		return content{}, err
 	}

@@ -29,7 +29,7 @@ func Written(tree string, since time.Time) (found []Change, whole bool, err erro
 	}
 	defer root.Close()
 	w := writtenWalk{root: int(root.Fd()), since: since.UnixNano(), until: time.Now().Add(writtenTime), left: writtenEntries}
-	w.hooks = hooksPath(w.root)
+	w.stand = findStandIns(w.root, tree)
 	for queue := []string{""}; len(queue) > 0; {
 		dir := queue[0]
 		below, err := w.dir(dir)
@@ -39,7 +39,7 @@ func Written(tree string, since time.Time) (found []Change, whole bool, err erro
 		queue = append(queue[1:], below...)
 		whole = len(queue) == 0
 	}
-	classify(w.found, w.hooks)
+	classify(w.found, w.stand, func(rel string) bool { return isThere(w.root, rel) })
 	return slices.DeleteFunc(w.found, func(c Change) bool { return c.Runs == "" }), whole, nil
 }
 
@@ -48,7 +48,7 @@ type writtenWalk struct {
 	since int64
 	until time.Time
 	left  int
-	hooks string // where git's configuration says that hooks lie
+	stand standIns
 	found []Change
 }
 
@@ -74,7 +74,7 @@ func (w *writtenWalk) dir(rel string) (subdirs []string, err error) {
 			if path != ".git/objects" && !strings.HasSuffix(path, "/.git/objects") {
 				subdirs = append(subdirs, path)
 			}
-		case w.candidate(rel, e.Name(), path):
+		case w.candidate(rel, e, path):
 			st, there, err := statAt(fd, e.Name())
 			if err == nil && there && st.Ctim.Nano() >= w.since {
 				w.found = append(w.found, Change{Path: path, Kind: Modified, New: Entry{Type: typeOf(st), Mode: st.Mode & 0o7777}})
@@ -85,10 +85,11 @@ func (w *writtenWalk) dir(rel string) (subdirs []string, err error) {
 }
 
 // candidate tells by a name whether its times matter: most need no stat(2).
-func (w *writtenWalk) candidate(dir, last, path string) bool {
+func (w *writtenWalk) candidate(dir string, e os.DirEntry, path string) bool {
 	_, parent := split(dir)
+	last := e.Name()
 	return last == "HEAD" || last == "config" || parent == "hooks" || inProgramDir(parent) ||
-		w.hooks != "" && under(path, []string{w.hooks}) || Runs(path) != ""
+		w.stand.runs(path) != "" || e.Type() == os.ModeSymlink && (last == "hooks" || w.stand.above(path))
 }
 
 // readEntries lists a directory with the types of its entries.

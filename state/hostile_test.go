@@ -1,0 +1,181 @@
+package state
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hermes-wrap/hermes-wrap/state/overlaytest"
+)
+
+// TestWaysRoundTheTable: each changes what the host executes later, without a path
+// that the table knows.
+func TestWaysRoundTheTable(t *testing.T) {
+	repository := map[string]string{".git/HEAD": "ref: x", ".git/config": "[core]\n"}
+	for _, c := range []struct {
+		name  string
+		host  map[string]string
+		links map[string]string // of the host
+		ops   []overlaytest.Op
+		path  string
+	}{
+		{"configuration of a bare repository that is there", map[string]string{"r.git/HEAD": "x", "r.git/config": ""}, nil, write("r.git/config"), "r.git/config"},
+		{"hook of a bare repository that is there", map[string]string{"r.git/HEAD": "x"}, nil, write("r.git/hooks/post-update"), "r.git/hooks/post-update"},
+		{"the last part of a bare repository", map[string]string{"r/hooks/update": "", "r/config": ""}, nil, write("r/HEAD"), "r/HEAD"},
+		{"another common directory", repository, nil, write(".git/commondir"), ".git/commondir"},
+		{"hooks of a bare repository as a link", map[string]string{"r/HEAD": ""}, nil, link("r/hooks", "../x"), "r/hooks"},
+		{"a link that stands for a directory above", nil, nil, link(".config", "plain"), ".config"},
+		{"a link that stands for a directory of CI", nil, nil, link(".github", "plain"), ".github"},
+		{"a link that stands for programs", nil, nil, link("bin", "plain"), "bin"},
+		{"what a link of the host stands for", map[string]string{"dot/rc": ""}, map[string]string{".bashrc": "dot/rc"}, write("dot/rc"), "dot/rc"},
+		{"what a link chain of the host stands for", map[string]string{"dot/rc": ""}, map[string]string{".bashrc": "rc", "rc": "./dot/rc"}, write("dot/rc"), "dot/rc"},
+		{"below what a link of the host stands for", map[string]string{"dot/vs/x": ""}, map[string]string{".vscode": "dot/vs"}, write("dot/vs/tasks.json"), "dot/vs/tasks.json"},
+		{"hooks of the host as a link", map[string]string{".git/HEAD": "", "h/x": ""}, map[string]string{".git/hooks": "../h"}, write("h/pre-commit"), "h/pre-commit"},
+		{"a directory of the host as a link", map[string]string{"c/x": ""}, map[string]string{".config": "c"}, write("c/git/config"), "c/git/config"},
+		{"a hooks path in one line", map[string]string{".git/config": "[core] hooksPath = tools/h ; ours\n"}, nil, write("tools/h/pre-commit"), "tools/h/pre-commit"},
+		{"an absolute hooks path", map[string]string{".git/config": "[core]\nhooksPath = @HOST@/tools/h\n"}, nil, write("tools/h/pre-commit"), "tools/h/pre-commit"},
+		{"a link above the hooks path", map[string]string{".git/config": "[core]\nhooksPath = tools/h\n"}, nil, link("tools", "other"), "tools"},
+		{"a configuration that is included", map[string]string{".git/config": "[include]\n\tpath = ../shared.cfg\n"}, nil, write("shared.cfg"), "shared.cfg"},
+		{"letters that fold together", nil, nil, write(".ba\u017fhrc"), ".ba\u017fhrc"},
+		{"characters that are ignored", nil, nil, write(".git\u200c/hooks/x"), ".git\u200c/hooks/x"},
+		{"a short name", nil, nil, write("GIT~1/hooks/x"), "GIT~1/hooks/x"},
+		{"trailing dots and spaces", nil, nil, write(".git. /hooks/x"), ".git. /hooks/x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStand(t, temp(t), nil)
+			for path, content := range c.host {
+				put(t, filepath.Join(s.host, path), strings.ReplaceAll(content, "@HOST@", s.host))
+			}
+			for path, to := range c.links {
+				if err := os.Symlink(to, filepath.Join(s.host, path)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.apply(t, c.ops...)
+			for _, one := range diff(t, s.open(t)) {
+				if one.Path == c.path && one.Runs == "" {
+					t.Errorf("%q: got nothing, want a reason", c.path)
+				}
+				if one.Path == c.path {
+					return
+				}
+			}
+			t.Errorf("%q is no change, want one", c.path)
+		})
+	}
+}
+
+func write(path string) (ops []overlaytest.Op) {
+	for i, c := range path {
+		if c == '/' {
+			ops = append(ops, overlaytest.Op{Do: "mkdir", Path: path[:i]})
+		}
+	}
+	return append(ops, overlaytest.Op{Do: "write", Path: path, To: "new content"})
+}
+
+func link(path, to string) []overlaytest.Op {
+	var ops []overlaytest.Op
+	if dir, _ := split(path); dir != "" {
+		ops = append(ops, overlaytest.Op{Do: "mkdir", Path: dir})
+	}
+	return append(ops, overlaytest.Op{Do: "symlink", Path: path, To: to})
+}
+
+// TestNamesForgeNoDiff: a name with line ends in it is one line of the diff.
+func TestNamesForgeNoDiff(t *testing.T) {
+	s := newStand(t, temp(t), nil)
+	s.apply(t, overlaytest.Op{Do: "write", Path: "x\n@@ -1 +1 @@\n+harmless\n", To: "curl\n"})
+	l := s.open(t)
+	text, err := l.Text(diff(t, l)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(text.Unified, "\n"); got != 4 {
+		t.Errorf("lines of the diff: got %d of %q, want 4", got, text.Unified)
+	}
+}
+
+// TestHugeSparseFiles: a file of 4 TiB that takes no room takes none on the host
+// and in a snapshot, and no time to look at.
+func TestHugeSparseFiles(t *testing.T) {
+	const size = 4 << 40
+	s := newStand(t, temp(t), nil)
+	s.apply(t, overlaytest.Op{Do: "write", Path: "huge", To: "begin"})
+	upper := filepath.Join(s.dir, upperName, "huge")
+	if err := os.Truncate(upper, size); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(upper, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("end"), size-3); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	done := make(chan error, 1)
+	go func() { done <- lookAndCopy(s, size) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("not done after a minute")
+	}
+}
+
+func lookAndCopy(s stand, size int64) error {
+	l, err := Open(s.dir)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	changes, err := l.Diff()
+	if err != nil {
+		return err
+	}
+	if _, err := l.Text(changes[0]); err != nil {
+		return err
+	}
+	root := filepath.Dir(s.host)
+	shots := Snapshots{Layers: filepath.Join(root, "layers"), Dir: filepath.Join(root, "snapshots")}
+	if _, err := shots.Make("one"); err != nil {
+		return err
+	}
+	if err := l.Commit(l.Plan(changes, CommitOptions{})); err != nil {
+		return err
+	}
+	for _, path := range []string{filepath.Join(s.host, "huge"), filepath.Join(shots.Dir, "one", layersName, "workspace", upperName, "huge")} {
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			return err
+		}
+		if st.Size != size || st.Blocks > 1024 {
+			return fmt.Errorf("%s: got %d bytes in %d blocks, want %d in few", path, st.Size, st.Blocks, size)
+		}
+	}
+	return nil
+}
+
+// TestNamesAreBounded: the agent chooses how long names are, and they are held in
+// memory several times.
+func TestNamesAreBounded(t *testing.T) {
+	d := differ{layer: &Layer{}}
+	path := strings.Repeat("n", maxPath)
+	n := 0
+	for d.count(path) == nil {
+		if n++; n > maxNames/maxPath {
+			t.Fatalf("%d names of %d bytes were taken, want an error", n, maxPath)
+		}
+	}
+	if n < maxNames/maxPath-1 {
+		t.Errorf("%d names were taken, want %d", n, maxNames/maxPath)
+	}
+}
