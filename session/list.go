@@ -20,6 +20,9 @@ type Entry struct {
 	State bool `json:"state,omitempty"`
 	// Broken is why the record cannot be used; "" when it can.
 	Broken string `json:"broken,omitempty"`
+
+	// unwritten tells that there is no record: its run was killed before it wrote one.
+	unwritten bool
 }
 
 // The conditions of a session, see Entry.Status.
@@ -87,7 +90,7 @@ func At(path string) (Entry, error) {
 	}
 	e.Record, err = read(e.Path)
 	if err != nil {
-		e.Record, e.Broken = Record{}, err.Error()
+		e.Record, e.Broken, e.unwritten = Record{}, err.Error(), errors.Is(err, os.ErrNotExist)
 		if _, gone := os.Lstat(e.Path); gone != nil {
 			return Entry{}, os.ErrNotExist
 		}

@@ -59,7 +59,7 @@ func removable(dir string) error {
 }
 
 // Prune removes the ended sessions beyond the newest Kept. Those that run, that
-// hold files of the agent's, or whose record cannot be read stay.
+// hold files of the agent's, or whose record is there and cannot be read stay.
 func Prune(stateHome string) error {
 	all, err := List(stateHome)
 	if err != nil {
@@ -67,7 +67,7 @@ func Prune(stateHome string) error {
 	}
 	kept := 0
 	for _, e := range all {
-		if e.Live || e.State || e.Broken != "" {
+		if e.Live || e.State || e.Broken != "" && !e.unwritten {
 			continue
 		}
 		if kept++; kept <= Kept {

@@ -56,7 +56,9 @@ func (s *Session) Write(r Record) error {
 		return err
 	}
 	path := filepath.Join(s.Path, recordName)
-	f, err := os.CreateTemp(s.Path, recordName+".*")
+	// One name, so that killed launchers do not leave more and more behind. Only
+	// who holds the session writes, and one at a time.
+	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return fmt.Errorf("write the record of session %q: %w", s.Name, err)
 	}

@@ -234,6 +234,25 @@ func TestForeignDirectoriesAreRefused(t *testing.T) {
 	}
 }
 
+// Runs that are killed at once leave no heap of directories: neither those that
+// wrote nothing yet, nor those that had half written.
+func TestPruneUnwritten(t *testing.T) {
+	home := t.TempDir()
+	for i := range Kept + 5 {
+		s := take(t, home, fmt.Sprintf("n%02d", i))
+		if err := os.WriteFile(filepath.Join(s.Path, recordName+".new"), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+	if err := Prune(home); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := List(home); err != nil || len(all) != Kept {
+		t.Errorf("got %d and %v, want %d", len(all), err, Kept)
+	}
+}
+
 func TestPrune(t *testing.T) {
 	home := t.TempDir()
 	began := time.Now()

@@ -137,8 +137,8 @@ func readAuditKey(file, record string) (key audit.Key, total int64, err error) {
 // runs is the directory that holds one directory of each run.
 type runs string
 
-// live tells whether a run's launcher is alive: it holds a lock on the run's
-// directory.
+// live tells whether a run's launcher is alive: it holds a shared lock on the
+// run's directory. Who sweeps what a killed launcher left holds it alone.
 func (r runs) live(run string) bool {
 	if run == "" || strings.ContainsAny(run, "/.") {
 		return false
@@ -148,7 +148,8 @@ func (r runs) live(run string) bool {
 		return false
 	}
 	defer f.Close()
-	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+	held := errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+	return held && unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil
 }
 
 func printReport(out io.Writer, r audit.Report) error {

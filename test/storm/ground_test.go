@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/session"
 	"github.com/hermes-wrap/hermes-wrap/test/wraptest"
 )
 
@@ -43,16 +44,22 @@ func scaled(n int) int {
 	return max(1, n*percent/100)
 }
 
+// patience bounds each wait for something that takes a moment, also on a
+// machine that has other things to do.
+const patience = time.Minute
+
 // ground is a world with a workspace, and how the host looked before.
 type ground struct {
 	wraptest.World
 	dir    string
 	before []string
+	// atOnce is how many runs there are at a time (1).
+	atOnce int
 }
 
 func newGround(t *testing.T) ground {
 	t.Helper()
-	g := ground{World: wraptest.New(t)}
+	g := ground{World: wraptest.New(t), atOnce: 1}
 	g.dir = g.Dir(t, "ws")
 	g.Write(t, filepath.Join(g.dir, "file"), "text\n")
 	g.Program(t, g.dir)
@@ -64,11 +71,13 @@ func newGround(t *testing.T) ground {
 	return g
 }
 
-// traces are all names that a run could leave on the host.
+// traces are all names that a run could leave on the host. Records of runs are
+// not among them: see sessions.
 func (g ground) traces() []string {
 	var out []string
+	records, _ := g.records()
 	_ = filepath.WalkDir(g.Home, func(path string, _ fs.DirEntry, err error) error {
-		if err == nil {
+		if err == nil && !records[path] {
 			out = append(out, path)
 		}
 		return nil
@@ -91,16 +100,42 @@ func (g ground) traces() []string {
 	return out
 }
 
-// clean waits up to a second until nothing is left, and reports what is.
+// records gives the paths of the records that runs leave by design, and what is
+// wrong with them: each is a directory with one file, which was half written at
+// most if the launcher was killed; none belongs to a run; and every launch keeps
+// the newest session.Kept beside its own.
+func (g ground) records() (paths map[string]bool, wrong []string) {
+	paths = map[string]bool{}
+	all, err := session.List(filepath.Join(g.Home, ".local/state"))
+	if err != nil {
+		return paths, []string{"sessions " + err.Error()}
+	}
+	for _, e := range all {
+		paths[e.Path], paths[filepath.Join(e.Path, "session.json")] = true, true
+		switch e.Status() {
+		case session.StatusEnded:
+		case session.StatusKilled, session.StatusBroken:
+			paths[filepath.Join(e.Path, "session.json.new")] = true
+		default:
+			wrong = append(wrong, "session "+e.Name+" "+e.Status())
+		}
+	}
+	if most := session.Kept + g.atOnce; len(all) > most {
+		wrong = append(wrong, fmt.Sprintf("session records: %d, want at most %d", len(all), most))
+	}
+	return paths, wrong
+}
+
+// clean waits until nothing is left, and reports what is.
 func (g ground) clean(t *testing.T, when string) {
 	t.Helper()
 	var left []string
-	ok := within(time.Second, func() bool {
+	ok := within(patience, func() bool {
 		left = g.left()
 		return len(left) == 0
 	})
 	if !ok {
-		t.Errorf("%s: left behind after a second:\n%s", when, strings.Join(left, "\n"))
+		t.Errorf("%s: left behind after %v:\n%s", when, patience, strings.Join(left, "\n"))
 	}
 }
 
@@ -130,7 +165,8 @@ func (g ground) left() (left []string) {
 			left = append(left, trace)
 		}
 	}
-	return append(left, g.cgroups()...)
+	_, wrong := g.records()
+	return slices.Concat(left, wrong, g.cgroups())
 }
 
 // cgroups gives the control groups that bear the number of a run in the audit.

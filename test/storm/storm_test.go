@@ -39,6 +39,7 @@ func TestInARow(t *testing.T) {
 func TestAtOnce(t *testing.T) {
 	g := newGround(t)
 	cmds := make([]*exec.Cmd, scaled(50))
+	g.atOnce = len(cmds)
 	errs := make([]bytes.Buffer, len(cmds))
 	for i := range cmds {
 		cmds[i] = g.Wrap(g.dir, "strict", "true")
@@ -53,13 +54,19 @@ func TestAtOnce(t *testing.T) {
 		}
 	}
 	g.clean(t, "after all")
+	// The next launch has only itself to add to what is kept of the others.
+	if r := wraptest.Run(t, g.Wrap(g.dir, "strict", "true"), time.Minute); r.Exit != 0 {
+		t.Errorf("one more: got exit %d, want 0\n%s", r.Exit, r.Err)
+	}
+	g.atOnce = 1
+	g.clean(t, "after one more")
 }
 
 // victims are the parts of one run that are killed.
 var victims = []string{"launcher", "proxy", "init"}
 
 // TestKilled kills a part of the run at a random moment of the launch or of the
-// run: within a second nothing is left, and the exit code says that it failed.
+// run: in the end nothing is left, and the exit code says that it failed.
 func TestKilled(t *testing.T) {
 	g := newGround(t)
 	seed := time.Now().UnixNano()
@@ -114,13 +121,14 @@ func (g ground) finished() bool {
 // sweptLater lets the next launch sweep what the proxy of a killed launcher
 // could not: the run directory, if the launcher died before its proxy ran (then
 // it gives 1), and, as root, control groups directly below a hierarchy's root,
-// which only a capability may remove. The proxy has none.
+// which only a capability may remove. The proxy has none. What is there when no
+// process of the run is left stays until then.
 func (g ground) sweptLater(t *testing.T, when string) (early int) {
 	t.Helper()
 	var left []string
-	within(time.Second, func() bool {
+	within(patience, func() bool {
 		left = g.left()
-		return !slices.ContainsFunc(left, func(l string) bool { return !strings.HasPrefix(l, "control group ") })
+		return !slices.ContainsFunc(left, func(l string) bool { return strings.HasPrefix(l, "process ") })
 	})
 	for _, l := range left {
 		switch {
@@ -173,7 +181,7 @@ func (g ground) killOne(t *testing.T, victim string, delay time.Duration) (kille
 	if !over {
 		select {
 		case err = <-ended:
-		case <-time.After(20 * time.Second):
+		case <-time.After(patience):
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			err = <-ended
 			t.Errorf("%s: the launcher did not end\n%s", when, errs.String())
