@@ -92,9 +92,7 @@ func FindSockets(environ []string) (found []HostSocket) {
 // "unix:path=/run/x,guid=1", "/run/x:1:1".
 func socketPath(s string) string {
 	s = strings.TrimPrefix(strings.TrimPrefix(s, "unix:"), "path=")
-	if strings.HasPrefix(s, "//") {
-		s = s[2:]
-	}
+	s = strings.TrimPrefix(s, "//")
 	s, _, _ = strings.Cut(s, ",")
 	s, _, _ = strings.Cut(s, ":")
 	return s

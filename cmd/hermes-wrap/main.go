@@ -23,6 +23,9 @@ func main() {
 	if isProxyRole() {
 		os.Exit(runProxyRole())
 	}
+	if isPidOne() {
+		os.Exit(pidOne())
+	}
 	// A launch is over before a collection would pay; settle switches it on
 	// again, for as long as the command runs.
 	debug.SetGCPercent(-1)

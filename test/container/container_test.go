@@ -72,16 +72,20 @@ func (b box) copy(from, to string) {
 	}
 }
 
-// run runs a command in the container, in /work.
+// run runs a command in the container, in /work, as its first process.
 func (b box) run(env []string, argv ...string) wraptest.Ended {
 	b.t.Helper()
+	return wraptest.Run(b.t, b.command(env, argv...), limit)
+}
+
+func (b box) command(env []string, argv ...string) *exec.Cmd {
 	args := []string{
 		"unshare", "--user", "--map-user=10000", "--map-group=10000", "--keep-caps", "--mount", "--pid", "--fork", "--kill-child",
 		filepath.Join(b.dir, "container.sh"), filepath.Join(b.dir, "root"), "/tools/seccomp",
 	}
 	env = append([]string{"PATH=/opt/hermes/bin:/tools:/usr/bin:/bin", "HOME=/opt/data", "XDG_STATE_HOME=/state", "XDG_RUNTIME_DIR=/run/user", "HERMES_HOME=/opt/data"}, env...)
 	args = append(append(args, "/usr/bin/env", "-i"), env...)
-	return wraptest.Run(b.t, b.Bare(b.dir, append(args, argv...)...), limit)
+	return b.Bare(b.dir, append(args, argv...)...)
 }
 
 func (b box) wrap(env []string, argv ...string) wraptest.Ended {
