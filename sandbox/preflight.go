@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -200,7 +201,29 @@ func lookAround() machine {
 	if m.container == "" {
 		m.container = readWord("/run/systemd/container")
 	}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	switch {
+	case m.container != "":
+	case os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+		m.container = "Kubernetes"
+	case masksProc(string(mounts)):
+		m.container = "of an engine"
+	}
 	return m
+}
+
+// maskedInProc are what every engine mounts something over and nobody else does;
+// which of them exist depends on the kernel.
+var maskedInProc = []string{"/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/sysrq-trigger"}
+
+// masksProc tells whether an engine's mounts lie over parts of /proc.
+func masksProc(mountinfo string) bool {
+	for line := range strings.Lines(mountinfo) {
+		if f := strings.Fields(line); len(f) > 4 && slices.Contains(maskedInProc, f[4]) {
+			return true
+		}
+	}
+	return false
 }
 
 func readWord(file string) string {

@@ -129,9 +129,11 @@ func (m machine) remedy(r probeResult) string {
 	case r.Step == probeOverlay:
 		return ""
 	case r.Step == probeProc && refused && m.container != "":
-		return "give the container an unmasked /proc (in Kubernetes: procMount: Unmasked with hostUsers: false)"
+		return "give the container an unmasked /proc (in Kubernetes: procMount: Unmasked with hostUsers: false); for Hermes without it there is the policy hermes-in-container, which says what it does not hold"
 	case r.Step == probeProc && refused:
 		return "start hermes-wrap where nothing is mounted over parts of /proc"
+	case r.is(unix.ENOSPC) && m.container != "":
+		return "have the administrator of the machine allow user namespaces (user.max_user_namespaces is 0 or used up); for Hermes without them there is the policy hermes-in-container, which says what it does not hold"
 	case r.is(unix.ENOSPC):
 		return "have the administrator allow user namespaces for you (user.max_user_namespaces is 0 or used up)"
 	case r.is(unix.EINVAL, unix.ENOSYS):
@@ -139,7 +141,7 @@ func (m machine) remedy(r probeResult) string {
 	case refused && m.apparmor:
 		return `install an AppArmor profile with "userns," for the installed path of hermes-wrap`
 	case refused && m.container != "":
-		return "start the container with a seccomp profile that allows clone, unshare and mount for namespaces"
+		return "start the container with a seccomp profile of the engine's that allows clone, unshare and mount for namespaces; for Hermes without them there is the policy hermes-in-container, which says what it does not hold"
 	case refused:
 		return "have the administrator allow user namespaces for hermes-wrap, or run it as root"
 	}

@@ -105,6 +105,7 @@ func TestNamespaceFindings(t *testing.T) {
 			{Step: probeMount},
 			refused(probeProc, unix.EPERM),
 		}, machine{container: "docker"}, "fresh /proc", "procMount"},
+		{"no user namespaces for a container", []probeResult{refused(probeClone, unix.ENOSPC)}, machine{container: "docker"}, "user namespace", "administrator of the machine"},
 		{"old kernel", []probeResult{refused(probeClone, unix.EINVAL)}, machine{}, "user namespace", "CONFIG_USER_NS"},
 	}
 	for _, c := range cases {
@@ -113,11 +114,27 @@ func TestNamespaceFindings(t *testing.T) {
 			t.Errorf("%s: got %+v, want %q missing with %q", c.name, bad, c.feature, c.remedy)
 		}
 		for _, f := range bad {
+			if c.machine.container != "" && (strings.Contains(f.Remedy, "root") || !strings.Contains(f.Remedy, "hermes-in-container")) {
+				t.Errorf("%s: got remedy %q, want one for a container", c.name, f.Remedy)
+			}
 			for _, never := range []string{"disable", "apparmor_restrict", "may_degrade", "sysctl"} {
 				if strings.Contains(f.Remedy, never) {
 					t.Errorf("%s: got remedy %q, want no %q", c.name, f.Remedy, never)
 				}
 			}
+		}
+	}
+}
+
+func TestMasksProc(t *testing.T) {
+	const plain = "25 1 8:1 / / rw - ext4 /dev/sda1 rw\n26 25 0:5 / /proc rw - proc proc rw\n"
+	for mounts, want := range map[string]bool{
+		"": false, plain: false,
+		plain + "99 26 0:5 /null /proc/kcore rw - devtmpfs udev rw\n": true,
+		plain + "99 25 0:5 / /mnt/proc/kcore rw - devtmpfs udev rw\n": false,
+	} {
+		if got := masksProc(mounts); got != want {
+			t.Errorf("%q: got %v, want %v", mounts, got, want)
 		}
 	}
 }

@@ -122,6 +122,20 @@ func TestStrictRefuses(t *testing.T) {
 	}
 }
 
+// TestDoctor: what is to be done is something that can be done for a container.
+func TestDoctor(t *testing.T) {
+	b := newBox(t)
+	got := b.run(nil, "hermes-wrap", "doctor")
+	if got.Exit != 1 || strings.Contains(got.Out, "run it as root") {
+		t.Errorf("got exit %d and %q, want 1 and no advice to be root", got.Exit, got.Out)
+	}
+	for _, want := range []string{"an ordinary user, in a container", "seccomp profile", "hermes-in-container"} {
+		if !strings.Contains(got.Out, want) {
+			t.Errorf("got %q, want it to hold %q", got.Out, want)
+		}
+	}
+}
+
 // checks is what the stand-in does here. Its gateway is not among them, since it
 // connects to it over TCP, which is refused inside; see TestGateway.
 var checks = []string{
