@@ -53,6 +53,12 @@ func TestCheckStream(t *testing.T) {
 	}{
 		{"a file", open("/proc/self/status", unix.O_RDONLY), true},
 		{"a device", open(os.DevNull, unix.O_RDWR), true},
+		{"memory", func() (int, error) { return unix.MemfdCreate("x", unix.MFD_CLOEXEC) }, true},
+		{"memory of a process", open("/proc/self/mem", unix.O_RDWR), false},
+		{"a namespace", open("/proc/self/ns/user", unix.O_RDONLY), false},
+		{"a process", func() (int, error) { return unix.PidfdOpen(os.Getpid(), 0) }, false},
+		{"events", func() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }, false},
+		{"events of files", func() (int, error) { return unix.InotifyInit1(unix.IN_CLOEXEC) }, false},
 		{"a directory", open("/", unix.O_RDONLY), false},
 		{"a handle", open("/proc/self/status", unix.O_PATH), false},
 		{"a pair", pair(unix.SOCK_STREAM), true},

@@ -205,7 +205,7 @@ func (t *Terminal) Resume() error {
 }
 
 // Drain is for the time after the command has ended: it copies what is left of
-// the master, then restores. It returns as soon as every descriptor of the
+// the master, takes in what the terminal has to answer, then restores. It returns as soon as every descriptor of the
 // slave is closed; init's end sees to that. It never waits long for a slave
 // that stays open or for a terminal that takes no output.
 func (t *Terminal) Drain() {
@@ -217,6 +217,7 @@ func (t *Terminal) Drain() {
 	t.mu.Unlock()
 	if relay != nil {
 		relay.drain(terminalQuiet, terminalStuck)
+		t.settle(relay)
 	}
 	t.Restore()
 }

@@ -20,7 +20,9 @@ type ttyRelay struct {
 	copied  chan struct{} // closed when the output side has ended
 	bytes   atomic.Int64  // copied to out so far
 	writing atomic.Bool   // the terminal is slow to take them
-	loops   sync.WaitGroup
+	// question is when something was copied that it may answer (Unix nanoseconds).
+	question atomic.Int64
+	loops    sync.WaitGroup
 
 	stopRead, stopWrite   int // a pipe; closing the write end ends both loops
 	nudgeRead, nudgeWrite int // a pipe; a byte makes the input side look again
@@ -161,6 +163,9 @@ func (r *ttyRelay) copyOut(before func()) {
 			r.writing.Store(true)
 			if !r.write(r.out, buf[:n]) {
 				return
+			}
+			if mayAsk(buf[:n]) {
+				r.question.Store(time.Now().UnixNano())
 			}
 			r.bytes.Add(int64(n))
 			r.writing.Store(false)

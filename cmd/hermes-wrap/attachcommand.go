@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
 	"github.com/hermes-wrap/hermes-wrap/session"
 )
 
@@ -153,14 +154,11 @@ func attachTo(e session.Entry, v voice, keys []byte, readOnly bool) (code int, e
 	go func() { ended <- at.exit() }()
 	select {
 	case <-at.left:
-		restore()
-		fmt.Print(plainScreen(<-at.stopped(shown)))
+		giveBack(<-at.stopped(shown), restore)
 		v.note("detached from " + e.Name + "; the run goes on")
 		return exitOK, nil
 	case end := <-ended:
-		special := <-shown
-		restore()
-		fmt.Print(plainScreen(special))
+		giveBack(<-shown, restore)
 		if end == nil {
 			return 0, fmt.Errorf("session %q is gone", e.Name)
 		}
@@ -190,13 +188,24 @@ func (at *attachment) show() (special bool) {
 	}
 }
 
-// plainScreen is what gives a terminal back to a shell: no second screen, a
-// cursor, no colours, no mouse, no marks around what is pasted.
-func plainScreen(special bool) string {
-	if !isTerminal(os.Stdout) {
-		return ""
+// giveBack makes the terminal the shell's again. What it still answers to the
+// run's programs is not the shell's to read.
+func giveBack(special bool, restore func()) {
+	if isTerminal(os.Stdout) {
+		fmt.Print(plainScreen(special))
+		if isTerminal(os.Stdin) {
+			sandbox.Settle(os.Stdin, os.Stdout)
+		}
 	}
-	s := "\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>"
+	restore()
+}
+
+// plainScreen is what gives a terminal back to a shell: no second screen, no
+// keys in other forms, no reports of mouse or focus, no marks around what is pasted, no
+// scroll region, no link, no colours, a cursor.
+func plainScreen(special bool) string {
+	s := "\x1b[=0u\x1b[>4;0m\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1005l\x1b[?1006l\x1b[?1015l\x1b[?1016l\x1b[?2004l\x1b[?2026l" +
+		"\x1b[?1l\x1b>\x1b[4l\x1b[?6l\x1b[?7h\x1b7\x1b[r\x1b8\x1b(B\x0f\x1b]8;;\x1b\\\x1b[0m\x1b[?25h"
 	if special {
 		s = "\x1b[?1049l" + s
 	}

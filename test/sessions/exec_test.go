@@ -167,4 +167,14 @@ func TestExecRefusesDescriptors(t *testing.T) {
 	if e := wraptest.Run(t, cmd, limit); e.Exit != 125 || !strings.Contains(e.Err, "stdin") {
 		t.Errorf("a directory: got %d %q, want it refused", e.Exit, e.Err)
 	}
+	space, err := os.Open("/proc/self/ns/user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer space.Close()
+	cmd = p.command("exec", "x", "--", "true")
+	cmd.Stdin = space
+	if e := wraptest.Run(t, cmd, limit); e.Exit != 125 || !strings.Contains(e.Err, "stdin") {
+		t.Errorf("a namespace: got %d %q, want it refused", e.Exit, e.Err)
+	}
 }
