@@ -21,7 +21,7 @@ const module = "github.com/hermes-wrap/hermes-wrap"
 // A package that is not listed may not exist: adding one is a decision.
 var siblings = map[string][]string{
 	"cmd/hermes-wrap": {
-		"audit", "hermes", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "registries", "sandbox", "secret", "session", "state", "supervise",
+		"audit", "hermes", "netpolicy", "netpolicy/credential", "netpolicy/docker", "netpolicy/inference", "netpolicy/proxy", "policy", "profiles", "registries", "sandbox", "secret", "session", "state", "supervise",
 	},
 	"policy":               {},
 	"policy/internal/gen":  {"policy"},
@@ -29,8 +29,9 @@ var siblings = map[string][]string{
 	"netpolicy":            {"netpolicy/strictjson", "policy"},
 	"netpolicy/strictjson": {},
 	"netpolicy/credential": {"netpolicy", "netpolicy/strictjson", "policy"},
+	"netpolicy/docker":     {"netpolicy/strictjson", "policy"},
 	"netpolicy/inference":  {"netpolicy", "netpolicy/strictjson", "policy"},
-	"netpolicy/proxy":      {"audit", "netpolicy", "netpolicy/credential", "netpolicy/inference", "netpolicy/strictjson", "policy"},
+	"netpolicy/proxy":      {"audit", "netpolicy", "netpolicy/credential", "netpolicy/docker", "netpolicy/inference", "netpolicy/strictjson", "policy"},
 	"hermes":               {},
 	"secret":               {"policy"},
 	"session":              {},

@@ -102,7 +102,7 @@ func TestKeysAreStaticByDefault(t *testing.T) {
 	})
 	eachKey(reflect.ValueOf(Credential{}), reflect.ValueOf(Credential{}), "credentials.x.", note)
 	slices.Sort(static)
-	want := []string{"credentials.x.expose", "name", "network.ca", "network.publish", "state"}
+	want := []string{"credentials.x.expose", "name", "network.ca", "network.docker", "network.publish", "state"}
 	if !slices.Equal(static, want) {
 		t.Errorf("static: got %q, want %q", static, want)
 	}

@@ -59,6 +59,7 @@ var allForms = sync.OnceValue(func() map[string]form {
 		"publish":      {pattern: `^(.+:)?[0-9]+:[0-9]+$`, check: checkPublish, example: `"[ADDR:]HOST:PORT", e.g. "127.0.0.1:8080:80"`},
 		"listen":       {pattern: `^(/.+|(.+:)?[0-9]+)$`, check: checkListen, example: `"[ADDR:]PORT" or a path: "127.0.0.1:8080", "/run/user/1000/agent.sock"`},
 		"publish-to":   {pattern: `^(/.+|[0-9]+)$`, check: checkPublishTo, example: `a port or a path inside, in quotes: "8080"`},
+		"image":        {pattern: `^[a-z0-9][A-Za-z0-9._/:@*-]*$`, check: checkImage, example: `a name with a tag: "python:3.12*"`},
 		"health-url":   {pattern: `^http://(127\.0\.0\.1|localhost|\[::1\])(:[0-9]+)?(/.*)?$`, example: `a URL of the sandbox's own loopback: "http://127.0.0.1:8642/health"`},
 		"fragment":     {pattern: `^[a-z0-9]+/[a-z0-9][a-z0-9-]*$`, example: `"provider/openrouter", "channel/telegram"; hermes-wrap profiles lists them`},
 		"host-port":    {pattern: `^.+:[0-9]+$`, check: checkHostPort, example: "host:port"},

@@ -187,6 +187,7 @@ func (f *flooring) names(p Policy) {
 	f.texts("env.secret", fl.Env.Secret, p.Env.Secret, pattern)
 	f.texts("syscalls.allow", fl.Syscalls.Allow, p.Syscalls.Allow, same)
 	f.published(p.Network.Publish)
+	f.dockered(p.Network.Docker)
 	if !f.layer.has("require.may_degrade") {
 		return
 	}

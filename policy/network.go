@@ -25,6 +25,8 @@ type Network struct {
 	Budget TrafficBudget `yaml:"budget" json:"budget,omitzero"`
 	// Publish forwards ports and sockets of the host to ports inside.
 	Publish []Publish `yaml:"publish" json:"publish,omitzero" is:"publish" tighten:"subset"`
+	// Docker opens a container engine of the host, within bounds.
+	Docker Docker `yaml:"docker" json:"docker,omitzero"`
 }
 
 // Protocol is what a rule speaks.

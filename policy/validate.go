@@ -36,6 +36,7 @@ func (l *layer) validate() {
 	l.validateCredentials()
 	l.validateInference()
 	l.validatePublish()
+	l.validateDocker()
 }
 
 func (l *layer) validateRule(path string, r Rule) {

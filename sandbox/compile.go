@@ -141,6 +141,10 @@ func (c *compiler) environment() error {
 		set("HOME", c.h.Home)
 	}
 	set("XDG_RUNTIME_DIR", c.runtimeDir())
+	if c.p.Network.Docker.Enabled() {
+		c.plan.Docker = c.runtimeDir() + "/docker.sock"
+		c.env.vars["DOCKER_HOST"] = "unix://" + c.plan.Docker
+	}
 	if c.env.vars["PATH"] == "" {
 		c.env.vars["PATH"] = "/usr/local/bin:/usr/bin:/bin"
 	}

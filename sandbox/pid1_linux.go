@@ -74,6 +74,15 @@ func (p *pidOne) startAgent() error {
 	if err != nil {
 		return err
 	}
+	m := message{Op: opStarted}
+	if path := p.s.Plan.Docker; path != "" {
+		f, err := p.listenAt(path, false)
+		if err != nil {
+			return stepErr(StepNetwork, err)
+		}
+		defer f.Close()
+		m.files = []*os.File{f}
+	}
 	if err := p.start(st, p.mapIDs); err != nil {
 		return err
 	}
@@ -83,7 +92,8 @@ func (p *pidOne) startAgent() error {
 	// What the agent wrote to must not be held open here: a reader outside
 	// waits for the last writer.
 	p.closeStreams()
-	return p.c.send(message{Op: opStarted, Pid: p.agent})
+	m.Pid = p.agent
+	return p.c.send(m)
 }
 
 // start confines a process and returns when the command runs. Where the plan

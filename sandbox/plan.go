@@ -151,6 +151,10 @@ type Plan struct {
 	// stopped or ended.
 	Hold bool `json:"hold,omitempty"`
 
+	// Docker is the path of the socket inside that leads to the container engine;
+	// "" without one. Init listens on it before the command starts.
+	Docker string `json:"docker,omitempty"`
+
 	// Hidden are host paths that the self-test must fail to open.
 	Hidden []string `json:"hidden,omitempty"`
 	// Weak is set when the plan makes do without namespaces.

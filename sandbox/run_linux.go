@@ -34,6 +34,9 @@ type Options struct {
 	ProxyUser, ProxyToken string
 	// Forwards are the published ports. They are served once the agent runs.
 	Forwards []Forward
+	// Docker is given the listener at the plan's socket for the container engine,
+	// on a goroutine of its own, and owns it. Nil: nobody serves it.
+	Docker func(listener *os.File)
 	// Layers are the directories of copy-on-write layers that are kept on disk:
 	// all layers of a persistent plan, none of an ephemeral one.
 	Layers []LayerDir

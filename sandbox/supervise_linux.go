@@ -109,6 +109,11 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 		if r.Started != nil {
 			r.Started(&Sandbox{r})
 		}
+		if r.Docker != nil && len(m.files) == 1 {
+			go r.Docker(m.files[0])
+		} else {
+			closeAll(m.files)
+		}
 		r.pub.serveAll()
 		go r.watchMemory(ctx, over)
 		go r.watchDisk(ctx, over)

@@ -78,6 +78,7 @@ func (c *compiler) foresee() error {
 	for what, asked := range map[string]bool{
 		"process.uid: root": c.p.Process.Uid == "root",
 		"network.publish":   len(c.p.Network.Publish) > 0,
+		"network.docker":    c.p.Network.Docker.Enabled(),
 		"copy-on-write":     c.p.Workspace.Access == policy.AccessCow || len(c.p.Filesystem.Cow) > 0,
 	} {
 		if asked {

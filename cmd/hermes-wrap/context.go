@@ -147,6 +147,9 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 	if s := p.Metrics.Socket.Abs; s != "" {
 		h.Secret = append(h.Secret, s)
 	}
+	if d := p.Network.Docker; d.Enabled() {
+		h.Secret = append(h.Secret, d.SocketPath())
+	}
 	for _, e := range p.Network.Publish {
 		if e.Unix() {
 			h.Secret = append(h.Secret, e.Listen)

@@ -183,6 +183,7 @@ func networkLines(p prepared) (out []string) {
 	out = append(out, routeLines(p.policy.Inference.Routes)...)
 	out = append(out, wayLines(p.policy.Network)...)
 	out = append(out, publishLines(p.policy.Network.Publish)...)
+	out = append(out, dockerLines(p.policy.Network.Docker)...)
 	for _, d := range p.policy.Network.Deny {
 		out = append(out, fmt.Sprintf("deny   %s (proxy; %s)", d.Host, d.Pos))
 	}

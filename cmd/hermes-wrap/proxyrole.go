@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/docker"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
@@ -73,6 +74,8 @@ type (
 		// Inbound names the entry of network.publish for which it comes with a
 		// connection and its line. Such an order is not answered.
 		Inbound string `json:"inbound,omitempty"`
+		// Docker tells the same of a connection from inside to the container engine.
+		Docker bool `json:"docker,omitempty"`
 	}
 	// proxyEvent answers proxyDoors (Ready) and proxyOrder (Done), or asks for
 	// something. One field beside Error and Closed is set.
@@ -223,6 +226,7 @@ func newServer(c *sandbox.Channel, setup proxySetup, files []*os.File) (*proxy.S
 		return nil, err
 	}
 	s.Restarts = setup.Restarts
+	s.Docker = docker.Compile(p.Network.Docker, setup.Run)
 	if s.Audit, err = proxyRecord(files[2], setup, s.Memory.Lines); err != nil {
 		return nil, err
 	}

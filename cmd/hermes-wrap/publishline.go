@@ -32,26 +32,32 @@ const lineWait = 20 * time.Second
 // over.
 func (p *proxyClient) serveInbound(name string) func(net.Conn, func() (net.Conn, error)) {
 	return func(outer net.Conn, dial func() (net.Conn, error)) {
-		line, err := p.handOver(name, outer)
-		outer.Close()
-		if err != nil {
+		p.serveLine(proxyOrder{Inbound: name}, outer, dial)
+	}
+}
+
+// serveLine has the proxy serve a connection, and answers on its line until it is
+// over.
+func (p *proxyClient) serveLine(o proxyOrder, outer net.Conn, dial func() (net.Conn, error)) {
+	line, err := p.handOver(o, outer)
+	outer.Close()
+	if err != nil {
+		return
+	}
+	defer func() { _ = line.Close() }()
+	var question [1]byte
+	for {
+		if n, err := line.Read(question[:]); err != nil || n != 1 {
 			return
 		}
-		defer func() { _ = line.Close() }()
-		var question [1]byte
-		for {
-			if n, err := line.Read(question[:]); err != nil || n != 1 {
-				return
-			}
-			if answerLine(line, dial) != nil {
-				return
-			}
+		if answerLine(line, dial) != nil {
+			return
 		}
 	}
 }
 
 // handOver passes the connection and the proxy's end of a line.
-func (p *proxyClient) handOver(name string, outer net.Conn) (*net.UnixConn, error) {
+func (p *proxyClient) handOver(o proxyOrder, outer net.Conn) (*net.UnixConn, error) {
 	filer, ok := outer.(interface{ File() (*os.File, error) })
 	if !ok {
 		return nil, errors.New("BUG: the connection has no descriptor")
@@ -73,7 +79,7 @@ func (p *proxyClient) handOver(name string, outer net.Conn) (*net.UnixConn, erro
 	}
 	proxy, err := p.serving() // waits for one that is started again
 	if err == nil {
-		err = proxy.send(proxyOrder{Inbound: name}, f, theirs)
+		err = proxy.send(o, f, theirs)
 	}
 	if err != nil {
 		_ = line.Close()
@@ -174,7 +180,7 @@ func oneDescriptor(oob []byte) (int, error) {
 }
 
 // takeInbound serves a connection that the launcher passed.
-func takeInbound(s *proxy.Server, name string, files []*os.File) {
+func takeInbound(s *proxy.Server, o proxyOrder, files []*os.File) {
 	defer closeFiles(files)
 	if len(files) != 2 {
 		return
@@ -196,6 +202,11 @@ func takeInbound(s *proxy.Server, name string, files []*os.File) {
 	}
 	go func() {
 		defer func() { _ = end.Close() }()
-		s.ServeInbound(context.Background(), name, conn, (&lineEnd{line: end}).dial)
+		dial := (&lineEnd{line: end}).dial
+		if o.Docker {
+			s.ServeDocker(context.Background(), conn, dial)
+			return
+		}
+		s.ServeInbound(context.Background(), o.Inbound, conn, dial)
 	}()
 }

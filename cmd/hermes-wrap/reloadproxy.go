@@ -140,8 +140,8 @@ func obeyLauncher(c *sandbox.Channel, s *proxy.Server) {
 		if err != nil {
 			return
 		}
-		if o.Inbound != "" {
-			takeInbound(s, o.Inbound, files)
+		if o.Inbound != "" || o.Docker {
+			takeInbound(s, o, files)
 			continue
 		}
 		e := proxyEvent{Done: o.Seq}

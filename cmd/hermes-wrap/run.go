@@ -204,6 +204,7 @@ func (l *launch) enter() (int, error) {
 		},
 		log: l.log, key: l.writerKey, record: l.write, say: func(text string) { l.voice.interject().warn(text) },
 	})
+	defer l.removeContainers() // what was being made when the sandbox ended
 	defer px.close()
 	l.proxy = px
 	go l.rotate(px)
@@ -237,7 +238,7 @@ func (l *launch) enter() (int, error) {
 	res, err := l.inside(sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: out.stdio, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: l.stop, Grace: time.Duration(p.Process.StopGrace),
-		Started: l.started,
+		Started: l.started, Docker: l.serveDocker(px),
 		Hangup:  reloads.hangup,
 		Layered: l.layered,
 		Layers:  l.layers.given, LayerDirs: l.moreLayers,
@@ -298,6 +299,7 @@ func relayStops(stop chan<- error, proxy <-chan error, limit time.Duration) {
 // announce says what is weaker than asked for: it is the first thing on stderr.
 func (l *launch) announce() {
 	l.announceExposed()
+	l.announceDocker()
 	if s := l.prep.plan.Summary(); s != "" {
 		l.voice.warn(s)
 	}

@@ -38,6 +38,7 @@ func (l *launch) supervised() bool {
 func (l *launch) inside(o sandbox.Options) (sandbox.Result, error) {
 	l.outside = newServiceManager(l.isPaused)
 	defer l.outside.close()
+	defer l.removeContainers() // while the record is open
 	if !l.supervised() {
 		l.sayUnsupervised()
 		started := o.Started

@@ -24,6 +24,8 @@ type front struct {
 
 	// inbound is set for a client outside.
 	inbound *inbound
+	// engine is set for a connection to the container engine.
+	engine *engineWay
 
 	resets atomic.Int64 // see maxResets
 	cut    func()       // ends the connection; set when it speaks HTTP/2

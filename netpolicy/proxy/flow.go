@@ -27,9 +27,10 @@ type flow struct {
 	messages []func([]byte) *refusal
 	// socket is set when the request asks for a WebSocket.
 	socket *socket
-	// upgrades is set when a client outside asks for one, and upgraded once it has
-	// the service's end of it.
-	upgrades bool
+	// upgrades names the protocol when a client outside or one of the container
+	// engine asks for an upgrade whose bytes are carried unread, and upgraded is
+	// set once there is the other end of it.
+	upgrades string
 	upgraded io.ReadWriteCloser
 	// msg is what is known of the messages in the body.
 	msg messages

@@ -41,6 +41,9 @@ func (s *Server) judge(ctx context.Context, f *front, r *request) (*flow, *refus
 	if f.inbound != nil {
 		return s.judgeInbound(ctx, f, r)
 	}
+	if f.engine != nil {
+		return s.judgeDocker(ctx, f, r)
+	}
 	rules := s.rules()
 	if refused := s.standing(f, rules); refused != nil {
 		return nil, refused
@@ -227,7 +230,7 @@ func (fl *flow) roundTrip() (*http.Response, *refusal) {
 	reason := ""
 	if resp.StatusCode == http.StatusSwitchingProtocols && fl.socket != nil {
 		reason = fl.socket.accept(resp)
-	} else if resp.StatusCode == http.StatusSwitchingProtocols && fl.upgrades {
+	} else if resp.StatusCode == http.StatusSwitchingProtocols && fl.upgrades != "" {
 		reason = fl.acceptUpgrade(resp)
 	} else if resp.StatusCode < 200 || resp.StatusCode > 599 {
 		reason = "the server answered with status " + strconv.Itoa(resp.StatusCode) + ", which nobody asked for"
@@ -257,6 +260,9 @@ func (fl *flow) way() (*http.Transport, error) {
 	if f.inbound != nil {
 		return f.inbound.inner, nil
 	}
+	if f.engine != nil {
+		return f.engine.inner, nil
+	}
 	transport := fl.rules.out.transport(f.h2, s.streams.Load())
 	release, err := s.slots.take(fl.out.Context(), fl.out.URL.Hostname(), fl.rules.Upstream.perHost(), s.limits.Dial)
 	if err != nil {
@@ -275,6 +281,9 @@ func (s *Server) failed(fl *flow, err error) *refusal {
 	refused := s.explain(fl.f.host, err)
 	if fl.f.inbound != nil {
 		refused = failedInside(refused, err)
+	}
+	if fl.f.engine != nil {
+		refused = failedEngine(refused)
 	}
 	e := refused.event(audit.KindRequest, fl.f) // or upstream, by what it says
 	e.Method, e.Path = fl.out.Method, audit.Redact(fl.out.URL.RequestURI())

@@ -91,7 +91,7 @@ func (h *http1) next(ctx context.Context, patience time.Duration) bool {
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols { // only where it was asked for
 		unwatch()
-		if fl.upgrades {
+		if fl.upgrades != "" {
 			idle.Stop()
 			h.carryUpgraded(fl, resp)
 			return false
@@ -272,6 +272,9 @@ func (h *http1) refuse(hd *head, r *refusal) {
 }
 
 func (h *http1) answer(hd *head, r *refusal, last bool) error {
+	if h.f.engine != nil {
+		r = r.asEngine()
+	}
 	b := r.body()
 	header := r.header()
 	header["Content-Length"] = []string{strconv.Itoa(len(b))}

@@ -232,7 +232,9 @@ func (in *inbound) admit(fl *flow, r *request) *refusal {
 	if r.websocket {
 		r.header["Connection"], r.header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
 	}
-	fl.upgrades = r.websocket
+	if r.websocket {
+		fl.upgrades = "websocket"
+	}
 	fl.out = fl.f.outgoing(r, path, query)
 	fl.out.URL, fl.out.Host = &url.URL{Scheme: "http", Host: "inside", Opaque: path, RawQuery: query}, r.authority
 	return nil
@@ -307,8 +309,8 @@ func failedInside(r *refusal, err error) *refusal {
 // acceptUpgrade checks the service's 101. It gives what is wrong, or "".
 func (fl *flow) acceptUpgrade(resp *http.Response) string {
 	server, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok || !offersOnly(resp.Header["Upgrade"], "websocket") {
-		return "the service switched to something else than WebSocket"
+	if !ok || !offersOnly(resp.Header["Upgrade"], fl.upgrades) {
+		return "the service switched to something else than " + fl.upgrades
 	}
 	fl.upgraded, resp.Body = server, http.NoBody
 	fl.ends = append(fl.ends, func() { _ = server.Close() })
@@ -318,7 +320,7 @@ func (fl *flow) acceptUpgrade(resp *http.Response) string {
 // carryUpgraded answers with 101 and carries bytes until both sides are done. The
 // token was checked with the request, and nothing that follows can be another.
 func (h *http1) carryUpgraded(fl *flow, resp *http.Response) {
-	resp.Header["Connection"], resp.Header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+	resp.Header["Connection"], resp.Header["Upgrade"] = []string{"Upgrade"}, []string{fl.upgrades}
 	if h.writeHead(resp.StatusCode, resp.Header, false) != nil || h.out.Flush() != nil || h.conn.SetDeadline(time.Time{}) != nil {
 		return
 	}
@@ -328,7 +330,7 @@ func (h *http1) carryUpgraded(fl *flow, resp *http.Response) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer h.s.recovered("inbound WebSocket")
+		defer h.s.recovered("upgraded connection")
 		_, _ = io.Copy(fl.upgraded, &stirring{h.in, idle, patience})
 		if half, ok := fl.upgraded.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 			_ = fl.upgraded.Close()

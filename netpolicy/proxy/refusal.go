@@ -147,6 +147,9 @@ func (r *refusal) event(kind audit.Kind, f *front) audit.Event {
 	if r.Error == errUpstream {
 		e.Kind, e.Verdict = audit.KindUpstream, ""
 	}
+	if f.engine != nil {
+		e = refusalEvent(f, e)
+	}
 	if in := f.inbound; in != nil {
 		e.Kind, e.Rule, e.Pos, e.Host, e.Port, e.Addr = audit.KindInbound, in.Name, in.Pos, in.Host, in.Port, in.client
 	}

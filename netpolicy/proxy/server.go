@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/audit"
+	"github.com/hermes-wrap/hermes-wrap/netpolicy/docker"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/inference"
 )
 
@@ -41,6 +42,8 @@ type Server struct {
 	Rules Rules
 	// Audit records every decision. Nil counts as a record that fails.
 	Audit *audit.Log
+	// Docker judges requests to the container engine. Nil: there is none.
+	Docker *docker.Set
 	// Authority signs for the hosts that are inspected. Nil: nothing is
 	// inspected, and denied TLS connections are reset instead of answered.
 	Authority *Authority
@@ -91,6 +94,7 @@ type Server struct {
 	streams atomic.Int64 // HTTP/2 requests
 	uploads atomic.Int64 // those with a long body
 	wg      sync.WaitGroup
+	making  engineMaking
 
 	guest   *Server // see guests
 	guestOf *Server // whose guests these are; nil: nobody's
