@@ -179,3 +179,70 @@ func TestNamesAreBounded(t *testing.T) {
 		t.Errorf("%d names were taken, want %d", n, maxNames/maxPath)
 	}
 }
+
+// TestRepairWhereDirectoriesAreGone: a commit can be finished after the host lost
+// the directories that it writes in.
+func TestRepairWhereDirectoriesAreGone(t *testing.T) {
+	s := newStand(t, temp(t), map[string]string{"d/e/f": "1", "d/gone": "1", "m/x": "1"})
+	s.apply(t, overlaytest.Op{Do: "write", Path: "d/e/f", To: "2"}, overlaytest.Op{Do: "remove", Path: "d/gone"},
+		overlaytest.Op{Do: "mkdir", Path: "d/new"}, overlaytest.Op{Do: "symlink", Path: "d/l", To: "e"}, overlaytest.Op{Do: "chmod", Path: "m", Mode: 0o700})
+	l := s.open(t)
+	p := l.Plan(diff(t, l), CommitOptions{})
+	for _, dir := range []string{"d", "m"} {
+		if err := os.RemoveAll(filepath.Join(s.host, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := l.journal(p)
+	phases(j.Steps)
+	if err := l.writeJournal(j); err != nil { // as a kill before the first step leaves it
+		t.Fatal(err)
+	}
+	if err := l.Repair(false); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(s.host, "d/e/f")); string(got) != "2" {
+		t.Errorf("d/e/f: got %q, want 2", got)
+	}
+	if st, err := os.Stat(filepath.Join(s.host, "d/new")); err != nil || !st.IsDir() {
+		t.Errorf("d/new: got %v, want a directory", err)
+	}
+	if l.Unfinished() {
+		t.Error("after the repair: got it unfinished")
+	}
+}
+
+// TestRepairFollowsNoLink: a directory of the host that became a link meanwhile is
+// never written through, whatever is forced.
+func TestRepairFollowsNoLink(t *testing.T) {
+	root := temp(t)
+	s := newStand(t, root, map[string]string{"d/e/f": "1", "d/x": "1"})
+	s.apply(t, overlaytest.Op{Do: "write", Path: "d/e/f", To: "2"}, overlaytest.Op{Do: "write", Path: "d/n", To: "2"},
+		overlaytest.Op{Do: "remove", Path: "d/x"}, overlaytest.Op{Do: "chmod", Path: "d", Mode: 0o777})
+	l := s.open(t)
+	p := l.Plan(diff(t, l), CommitOptions{})
+	outside := filepath.Join(root, "outside")
+	if err := os.Rename(filepath.Join(s.host, "d"), outside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(s.host, "d")); err != nil {
+		t.Fatal(err)
+	}
+	before, err := overlaytest.Manifest(outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Commit(p); err == nil {
+		t.Error("commit: got no error")
+	}
+	if err := l.Repair(true); err == nil {
+		t.Error("repair: got no error")
+	}
+	after, err := overlaytest.Manifest(outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := overlaytest.Difference(after, before); d != "" {
+		t.Errorf("outside of the tree:\n%s", d)
+	}
+}

@@ -158,7 +158,7 @@ func (l *Layer) noteKnown(j journal) error {
 		}
 		dir, name, err := host.of(string(s.Path))
 		if err != nil {
-			return err
+			continue // the host lost it by now
 		}
 		if st, there, err := statAt(dir, name); err == nil && there {
 			known[string(s.Path)] = identify(st)
