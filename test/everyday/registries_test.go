@@ -152,26 +152,36 @@ network:
 		asked  string
 	}{
 		{
-			"npm", []string{"node", "npm"}, nodeApp + `export npm_config_registry=$R/npm/ npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
+			"npm",
+			[]string{"node", "npm"},
+			nodeApp + `export npm_config_registry=$R/npm/ npm_config_audit=false npm_config_fund=false npm_config_update_notifier=false
 npm install --silent; rm -r node_modules ~/.npm; npm ci --silent; node app.js; npx --no-install left-bin`,
 			"42\nbin", "/npm/left/-/left-1.0.0.tgz",
 		},
 		{
-			"yarn", []string{"node"}, nodeApp + `export YARN_REGISTRY=$R/npm; yarn() { node $T/yarn/bin/yarn.js --silent --non-interactive "$@"; }
+			"yarn",
+			[]string{"node"},
+			nodeApp + `export YARN_REGISTRY=$R/npm; yarn() { node $T/yarn/bin/yarn.js --silent --non-interactive "$@"; }
 yarn install; rm -r node_modules; yarn install --frozen-lockfile; node app.js; node_modules/.bin/left-bin`,
 			"42\nbin", "/npm/right/-/right-1.0.0.tgz",
 		},
 		{
-			"pnpm", []string{"node"}, nodeApp + `export npm_config_registry=$R/npm/ npm_config_update_notifier=false; pnpm() { node $T/pnpm/bin/pnpm.cjs --silent "$@"; }
+			"pnpm",
+			[]string{"node"},
+			nodeApp + `export npm_config_registry=$R/npm/ npm_config_update_notifier=false; pnpm() { node $T/pnpm/bin/pnpm.cjs --silent "$@"; }
 pnpm install; rm -r node_modules; pnpm install --frozen-lockfile; node app.js; node_modules/left/i.js`,
 			"42\nbin", "/npm/right/-/right-1.0.0.tgz",
 		},
 		{
-			"pip", []string{"python3"}, `/usr/bin/python3 -m venv v; v/bin/pip install -q --disable-pip-version-check --index-url $R/pypi/simple left; v/bin/python -c 'import left; print(left.x)'`,
+			"pip",
+			[]string{"python3"},
+			`/usr/bin/python3 -m venv v; v/bin/pip install -q --disable-pip-version-check --index-url $R/pypi/simple left; v/bin/python -c 'import left; print(left.x)'`,
 			"42", "/pypi/files/right-1.0.0-py3-none-any.whl",
 		},
 		{
-			"maven", []string{"mvn"}, `cat >pom.xml <<E
+			"maven",
+			[]string{"mvn"},
+			`cat >pom.xml <<E
 <project><modelVersion>4.0.0</modelVersion><parent><groupId>test</groupId><artifactId>parent</artifactId><version>1</version><relativePath/></parent>
 <artifactId>app</artifactId><packaging>pom</packaging><repositories><repository><id>central</id><url>$R/maven</url></repository></repositories></project>
 E
