@@ -122,6 +122,16 @@ func TestStrictRefuses(t *testing.T) {
 	}
 }
 
+// TestNoStateHome: without a place outside of what the agent may write, nothing is
+// run.
+func TestNoStateHome(t *testing.T) {
+	b := newBox(t)
+	got := b.wrap([]string{"XDG_STATE_HOME="}, "touch", "/work/ran")
+	if got.Exit != 125 || !strings.Contains(got.Err, "/opt/data/.local/state") {
+		t.Errorf("got exit %d and %q, want 125 and the place", got.Exit, got.Err)
+	}
+}
+
 // TestDoctor: what is to be done is something that can be done for a container.
 func TestDoctor(t *testing.T) {
 	b := newBox(t)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -22,6 +23,10 @@ request = urllib.request.Request("https://openrouter.ai:%s/api/v1/chat/completio
 with urllib.request.urlopen(request, timeout=30) as response:
     print(json.load(response)["choices"][0]["message"]["content"])
 print("key", key)
+try:
+    print("file", open("/tools/key").read())
+except OSError as error:
+    print("file", error.errno)
 try:
     urllib.request.urlopen("https://other.example.org/", timeout=30)
 except Exception as error:
@@ -49,6 +54,12 @@ func TestModel(t *testing.T) {
 	b.Write(t, filepath.Join(b.dir, "root.work", "call.py"), call)
 	b.Write(t, filepath.Join(b.dir, "root.work", "model.yaml"), fmt.Sprintf(`version: 1
 extends: [builtin:hermes-in-container]
+credentials:
+  openrouter:
+    source: {file: /tools/key}
+    expose: {env: OPENROUTER_API_KEY}
+    attach: bearer
+    hosts: [openrouter.ai]
 network:
   ca: [/tools/ca.pem]
   hosts: {openrouter.ai: [127.0.0.1]}
@@ -57,9 +68,16 @@ inference:
   routes:
     - {name: here, provider: openai-compatible, host: openrouter.ai, port: %d, base: /api/v1, credential: openrouter}
 `, served.Port, served.Port))
-	got := b.run([]string{"OPENROUTER_API_KEY=" + real}, "hermes-wrap", "--policy", "model.yaml", "--", "env", fmt.Sprintf("PORT=%d", served.Port), "python3", "call.py")
-	if got.Exit != 0 || !strings.HasPrefix(got.Out, "from the model\nkey ") || !strings.Contains(got.Out, "other ") {
-		t.Fatalf("got exit %d, %q (%s), want an answer, and none of another host", got.Exit, got.Out, got.Err)
+	b.Write(t, filepath.Join(b.dir, "root.tools", "key"), real)
+	if err := os.Chmod(filepath.Join(b.dir, "root.tools", "key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if bare := b.run([]string{"OPENROUTER_API_KEY=" + real}, "cat", "/tools/key"); bare.Out != real {
+		t.Fatalf("control: got %q, want the key readable for the container's user", bare.Out)
+	}
+	got := b.run(nil, "hermes-wrap", "--policy", "model.yaml", "--", "env", fmt.Sprintf("PORT=%d", served.Port), "python3", "call.py")
+	if got.Exit != 0 || !strings.HasPrefix(got.Out, "from the model\nkey ") || !strings.Contains(got.Out, "other ") || !strings.Contains(got.Out, "file 13") {
+		t.Fatalf("got exit %d, %q (%s), want an answer, none of another host, and no key file", got.Exit, got.Out, got.Err)
 	}
 	if strings.Contains(got.Out+got.Err, real) {
 		t.Errorf("got %q and %q, want the key nowhere", got.Out, got.Err)
