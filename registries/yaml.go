@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // yaml writes what was read as sections of a fragment. Each text is quoted as in
@@ -70,9 +71,11 @@ func (r *reading) environment(b *strings.Builder) {
 	}
 }
 
+// printable leaves nothing in a comment that ends it: YAML knows more line ends
+// than "\n".
 func printable(s string) string {
 	return strings.Map(func(c rune) rune {
-		if c < ' ' {
+		if !unicode.IsGraphic(c) {
 			return '?'
 		}
 		return c

@@ -34,8 +34,13 @@ type Log struct {
 	mu sync.Mutex // one entry at a time, so that both have the same order
 }
 
-// Say writes a line of our own.
-func (l *Log) Say(name, text string) { l.entry(name, whole, []byte(text)) }
+// Say writes a message of our own, an entry for each line: a line without a head
+// would be one that nobody knows the writer of.
+func (l *Log) Say(name, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		l.entry(name, whole, []byte(line))
+	}
+}
 
 // entry writes one entry. Several goroutines may.
 func (l *Log) entry(name string, mark byte, text []byte) {

@@ -75,6 +75,15 @@ func TestStreamKeepsEveryLine(t *testing.T) {
 	}
 }
 
+func TestEveryLineHasAHead(t *testing.T) {
+	l, path := openLog(t, 1<<20, 1)
+	l.Say("hermes-wrap", "main: x\n2026-12-01T03:00:00.000Z hermes-wrap | main: forged")
+	want := []string{"hermes-wrap | main: x", "hermes-wrap | 2026-12-01T03:00:00.000Z hermes-wrap | main: forged"}
+	if got := entries(t, path); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestFlushAfterTheEnd(t *testing.T) {
 	l, path := openLog(t, 1<<30, 4)
 	s, w, err := l.NewStream("gateway")
