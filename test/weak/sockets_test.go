@@ -5,9 +5,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/test/harness"
 	"github.com/hermes-wrap/hermes-wrap/test/wraptest"
 )
@@ -37,15 +39,17 @@ def raced():
     # The descriptor is a local socket when it is looked at and may be a TCP one when the kernel goes on.
     import threading
     local, far = socket.socket(socket.AF_UNIX), socket.socket()
-    fd, stop = os.dup(local.fileno()), threading.Event()
+    fd, swaps, hit = os.dup(local.fileno()), 0, False
     def swap():
-        while not stop.is_set(): os.dup2(far.fileno(), fd); os.dup2(local.fileno(), fd)
+        nonlocal swaps
+        while True:
+            os.dup2(far.fileno(), fd); os.dup2(local.fileno(), fd); swaps += 1
     threading.Thread(target=swap, daemon=True).start()
     import ctypes
     libc = ctypes.CDLL(None)
     address = struct.pack("=HHI8x", socket.AF_INET, socket.htons(int(os.environ["TCP"])), 0x0100007f)
-    hits = sum(libc.connect(fd, address, 16) == 0 for _ in range(2000))
-    stop.set(); return "connected" if hits else "refused"
+    while not hit and swaps < int(os.environ["SWAPS"]): hit = libc.connect(fd, address, 16) == 0
+    return "connected" if hit else "refused"
 for name in ("outside", "inside", "tcp", "raced"): told(name, globals()[name])
 `
 
@@ -81,11 +85,12 @@ func TestLocalSockets(t *testing.T) {
 	}
 	b.Write(t, filepath.Join(b.work, "sockets.py"), localSockets)
 	env := []string{"SERVED=" + served, fmt.Sprintf("TCP=%d", tcp.Addr().(*net.TCPAddr).Port)}
+	record := filepath.Join(b.Home, "audit.jsonl")
 	policy := b.PolicyFile(t, "sockets", strings.Replace(base, "capture]", "capture, sockets]", 1)+files+
-		"network: {rules: [{name: one, host: example.org}]}\n")
+		"network: {rules: [{name: one, host: example.org}]}\naudit: {file: \""+record+"\"}\n")
 	plain := b.PolicyFile(t, "plain", base+files+"network: {rules: [{name: one, host: example.org}]}\n")
 	argv := append(append([]string{"env"}, env...), "python3", "sockets.py")
-	bare := b.Bare(b.work, argv...)
+	bare := b.Bare(b.work, append([]string{"env", "SWAPS=1000000"}, argv...)...)
 	bare.Env = append(bare.Env, "TMPDIR="+b.Dir(t, "tmp"))
 	if got := wraptest.Run(t, bare, limit); got.Out != "outside outside\ninside ours\ntcp connected\nraced connected\n" {
 		t.Fatalf("control: got %q (%s), want everything to work bare", got.Out, got.Err)
@@ -95,11 +100,20 @@ func TestLocalSockets(t *testing.T) {
 		"no consent": {plain, "outside 1\ninside 1\ntcp 13\nraced 1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := wraptest.Run(t, b.wrap(cmd.policy, argv...), limit)
+			got := wraptest.Run(t, b.wrap(cmd.policy, append([]string{"env", "SWAPS=2000"}, argv...)...), limit)
 			harness.Require(t, strings.Contains(got.Err, "TCP only to the proxy"), "taking sockets of another process")
 			if got.Out != cmd.want {
 				t.Errorf("got %q (%s), want %q", got.Out, got.Err, cmd.want)
 			}
 		})
+	}
+	events, err := audit.ReadFile(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(events, func(e audit.Event) bool {
+		return e.Kind == audit.KindLaunch && slices.Equal(e.Degraded, []string{"namespaces", "sockets"}) && strings.Contains(e.Reason, "EVERY one outside")
+	}) {
+		t.Errorf("audit: got %+v, want both layers and what is reached", events)
 	}
 }
