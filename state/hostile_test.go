@@ -246,3 +246,43 @@ func TestRepairFollowsNoLink(t *testing.T) {
 		t.Errorf("outside of the tree:\n%s", d)
 	}
 }
+
+// TestExceptedRenamesTakeNothingAway: what has the content of a deleted file stays
+// in the layer, and so does the deletion.
+func TestExceptedRenamesTakeNothingAway(t *testing.T) {
+	s := newStand(t, temp(t), map[string]string{"build.txt": "all:\n", "x": "1"})
+	s.apply(t, overlaytest.Op{Do: "rename", Path: "build.txt", To: "Makefile"}, overlaytest.Op{Do: "remove", Path: "x"})
+	l := s.open(t)
+	if err := l.Commit(l.Plan(diff(t, l), CommitOptions{ExceptExec: true})); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(s.host, "build.txt")); string(got) != "all:\n" {
+		t.Errorf("build.txt: got %q, %v, want it kept", got, err)
+	}
+	if _, err := os.Stat(filepath.Join(s.host, "x")); !os.IsNotExist(err) {
+		t.Errorf("x: got %v, want it deleted", err)
+	}
+}
+
+// TestWhatIsExceptedTakesNothingAway: a directory whose replacement stays in the
+// layer keeps its content on the host.
+func TestWhatIsExceptedTakesNothingAway(t *testing.T) {
+	for name, o := range map[string]CommitOptions{"links": {ExceptLinks: true, AcceptExec: true}, "exec": {ExceptExec: true, AcceptLinks: true}} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, temp(t), map[string]string{"bin/a": "1", "bin/b/c": "1", "x": "1"})
+			s.apply(t, overlaytest.Op{Do: "remove", Path: "bin"}, overlaytest.Op{Do: "symlink", Path: "bin", To: "/etc"}, overlaytest.Op{Do: "write", Path: "x", To: "2"})
+			l := s.open(t)
+			if err := l.Commit(l.Plan(diff(t, l), o)); err != nil {
+				t.Fatal(err)
+			}
+			for path, want := range map[string]string{"bin/a": "1", "bin/b/c": "1", "x": "2"} {
+				if got, err := os.ReadFile(filepath.Join(s.host, path)); string(got) != want {
+					t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
+				}
+			}
+			if got := list(diff(t, s.open(t))); !strings.Contains(got, "bin type") {
+				t.Errorf("left in the layer: got %q, want the link", got)
+			}
+		})
+	}
+}

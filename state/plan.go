@@ -34,16 +34,13 @@ func (p Plan) Refused() bool { return len(p.Conflicts)+len(p.Exec)+len(p.Links) 
 
 // Plan decides a commit of changes that Diff gave.
 func (l *Layer) Plan(changes []Change, o CommitOptions) (p Plan) {
-	chosen := map[string]bool{}
+	chosen, stays := map[string]bool{}, o.stays(changes)
 	for _, c := range changes {
-		if !under(c.Path, o.Paths) {
-			continue
-		}
 		switch {
+		case !under(c.Path, o.Paths), o.except(c), stays(c):
+			continue
 		case c.Held != "":
 			p.Held = append(p.Held, c)
-			continue
-		case c.Runs != "" && o.ExceptExec, c.Leads && o.ExceptLinks:
 			continue
 		}
 		chosen[c.Path] = true
@@ -66,6 +63,38 @@ func (l *Layer) Plan(changes []Change, o CommitOptions) (p Plan) {
 		}
 	}
 	return p
+}
+
+// except tells whether a change is to be left out.
+func (o CommitOptions) except(c Change) bool {
+	return c.Held == "" && (c.Runs != "" && o.ExceptExec || c.Leads && o.ExceptLinks)
+}
+
+// stays tells which deletions belong to changes that are left out, since what took
+// the entry's place, or has its content, would be in the layer alone: all below a
+// directory that was replaced, and what was renamed.
+func (o CommitOptions) stays(changes []Change) func(Change) bool {
+	renamed, replaced := map[string]bool{}, map[string]bool{}
+	for _, c := range changes {
+		if !o.except(c) {
+			continue
+		}
+		renamed[c.From] = true
+		if c.Old.Type == Dir && c.New.Type != Dir {
+			replaced[c.Path] = true
+		}
+	}
+	return func(c Change) bool {
+		if c.Kind != Deleted {
+			return false
+		}
+		for dir, _ := split(c.Path); dir != ""; dir, _ = split(dir) {
+			if replaced[dir] {
+				return true
+			}
+		}
+		return renamed[c.Path]
+	}
 }
 
 // needed adds the directories that chosen changes lie in, where those are new.
