@@ -44,6 +44,8 @@ type Host struct {
 	// Sockets are well-known sockets of the machine that the caller can open, for a
 	// run without namespaces that is allowed to reach them. See FindSockets.
 	Sockets []HostSocket
+	// RunsInShm tells that directories of runs lie in /dev/shm, see RunsInShm.
+	RunsInShm bool
 }
 
 // Compile decides everything about a launch and does nothing. argv is the

@@ -145,12 +145,17 @@ func (c *compiler) weakShm() {
 	if !c.plan.Weak.Sockets {
 		return
 	}
-	_, err := os.Lstat(runtimeShm())
-	if c.plan.Weak.Shm = errors.Is(err, fs.ErrNotExist) && !within(c.h.Run, shm); c.plan.Weak.Shm {
+	if c.plan.Weak.Shm = !c.h.RunsInShm && !within(c.h.Run, shm); c.plan.Weak.Shm {
 		c.showHost(shm, true, "the host's own, for semaphores and shared memory by name")
 		return
 	}
 	c.plan.Warnings = append(c.plan.Warnings, shm+" stays closed, since directories of runs lie in it; set XDG_RUNTIME_DIR to a directory of yours to open it")
+}
+
+// RunsInShm tells whether directories of the caller's runs may lie in /dev/shm.
+func RunsInShm() bool {
+	_, err := os.Lstat(runtimeShm())
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // weakSocketWords say what "sockets" in require.may_degrade has opened.

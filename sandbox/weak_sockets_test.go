@@ -80,14 +80,16 @@ func TestWeakSocketsByABI(t *testing.T) {
 		abi         int
 		words, lack string
 		sockets     []HostSocket
+		runs        bool // in /dev/shm
 	}{
-		{4, "EVERY one outside that your user can open is reached (an SSH agent at /run/agent), abstract ones too; /dev/shm is the host's own; servers inside listen on the machine's own addresses", "", []HostSocket{agent}},
-		{7, "EVERY one outside that your user can open is reached (of the well-known ones none was found); /dev/shm is the host's own; servers", "", nil},
-		{7, "", `keeping away from a container engine at "/run/docker.sock"`, []HostSocket{agent, engine}},
-		{9, "those made inside, and outside those that filesystem.sockets lists; /dev/shm is the host's own; servers", "", []HostSocket{agent, engine}},
+		{4, "EVERY one outside that your user can open is reached (an SSH agent at /run/agent), abstract ones too; /dev/shm is the host's own; servers inside listen on the machine's own addresses", "", []HostSocket{agent}, false},
+		{7, "EVERY one outside that your user can open is reached (of the well-known ones none was found); /dev/shm is the host's own; servers", "", nil, false},
+		{7, "", `keeping away from a container engine at "/run/docker.sock"`, []HostSocket{agent, engine}, false},
+		{9, "those made inside, and outside those that filesystem.sockets lists; /dev/shm is the host's own; servers", "", []HostSocket{agent, engine}, false},
+		{9, "those made inside, and outside those that filesystem.sockets lists; servers", "", []HostSocket{agent, engine}, true},
 	} {
 		h := weakHost(work)
-		h.Abi, h.Sockets = c.abi, c.sockets
+		h.Abi, h.Sockets, h.RunsInShm = c.abi, c.sockets, c.runs
 		plan, err := Compile(socketsPolicy(work), h, []string{"sh"})
 		if c.lack != "" {
 			var lack *LackError

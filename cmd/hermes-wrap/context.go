@@ -162,7 +162,7 @@ func (c caller) host(p policy.Policy, e *netpolicy.Engine, extra []string) sandb
 		h.NoNamespaces = sandbox.ProbeTier(context.Background())
 		h.Mediate = h.NoNamespaces != nil && sandbox.CanMediate()
 		if h.NoNamespaces != nil && slices.Contains(p.Require.MayDegrade, policy.LayerSockets) {
-			h.Sockets = sandbox.FindSockets(c.environ)
+			h.Sockets, h.RunsInShm = sandbox.FindSockets(c.environ), sandbox.RunsInShm()
 		}
 	}
 	return h
