@@ -286,3 +286,59 @@ func TestWhatIsExceptedTakesNothingAway(t *testing.T) {
 		})
 	}
 }
+
+// TestSwappedDirectories: a program of the user's that exchanges a directory of
+// the tree with a link out of it, all the time, gets nothing written there.
+func TestSwappedDirectories(t *testing.T) {
+	root := temp(t)
+	outside := filepath.Join(root, "outside")
+	put(t, filepath.Join(outside, "f"), "outside")
+	put(t, filepath.Join(outside, "e/g"), "outside")
+	before, err := overlaytest.Manifest(outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	met := 0
+	for i, end := 0, time.Now().Add(30*time.Second); met < 20 && time.Now().Before(end); i++ {
+		s := newStand(t, filepath.Join(root, fmt.Sprint(i)), map[string]string{"d/f": "1", "d/e/g": "1", "d/h": "1"})
+		link := filepath.Join(s.host, "link")
+		if err := os.Symlink(outside, link); err != nil {
+			t.Fatal(err)
+		}
+		// Upper as an overlay would leave it.
+		for path, content := range map[string]string{"d/f": "2", "d/e/g": "2", "d/n/m": "2", "d/e/n": "2"} {
+			put(t, filepath.Join(s.dir, upperName, path), content)
+		}
+		l := s.open(t)
+		p := l.Plan(diff(t, l), CommitOptions{Force: true})
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = unix.Renameat2(unix.AT_FDCWD, filepath.Join(s.host, "d"), unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+				}
+			}
+		}()
+		err := l.Commit(p)
+		for n := 0; err != nil && n < 20; n++ {
+			met++
+			err = l.Repair(true)
+		}
+		close(stop)
+		<-stopped
+	}
+	after, err := overlaytest.Manifest(outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := overlaytest.Difference(after, before); d != "" {
+		t.Errorf("outside of the tree:\n%s", d)
+	}
+	if met == 0 {
+		t.Error("no commit met a link: nothing was tried")
+	}
+}

@@ -52,6 +52,7 @@ func (s standIns) above(rel string) bool {
 const (
 	standInEntries = 20_000 // of one directory
 	standInHops    = 40
+	standInMost    = 1000 // each is compared with each change
 	gitConfigDepth = 5
 	gitConfigBytes = 64 << 10
 )
@@ -128,7 +129,7 @@ func (t *hostTree) follow(rel, as string) {
 }
 
 func (t *hostTree) note(rel, as string) {
-	if rel != "" && rel != "." && rel != ".." && !strings.HasPrefix(rel, "../") && rel != as {
+	if len(t.found) < standInMost && rel != "" && rel != "." && rel != ".." && !strings.HasPrefix(rel, "../") && rel != as {
 		t.found = append(t.found, standIn{fold(rel), fold(as)})
 	}
 }
