@@ -51,12 +51,13 @@ func (d Docker) CPULimit() int { return cmp.Or(d.CPUs, 2) }
 // PidsLimit is how many processes and threads one container may have.
 func (d Docker) PidsLimit() int { return cmp.Or(d.Pids, 256) }
 
-// validateDocker refuses a section without images: what it would allow is nothing
-// that anybody wrote down.
-func (l *layer) validateDocker() {
+// docker refuses a section without images: what it would allow is nothing that
+// anybody wrote down. An empty list closes the engine.
+func (j *judging) docker() {
 	const path = "network.docker"
-	if l.has(path) && !l.has(path+".images") && !l.refused(path+".images") {
-		l.add(l.at(path), path+".images", "missing", `list what containers may be made of: images: ["python:3.12*"]`)
+	_, written := j.policy.Where[path]
+	if _, images := j.policy.Where[path+".images"]; written && !images {
+		j.refuse(j.policy.Where[path], path+".images", "missing", `list what containers may be made of: images: ["python:3.12*"]`)
 	}
 }
 

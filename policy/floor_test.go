@@ -73,6 +73,8 @@ func TestFloorRefuses(t *testing.T) {
 		{"no rule", `network: {rules: [{name: a, host: docs.example.org}]}`, ``, `the rule "pinned" allows more`},
 		{"methods", `network: {rules: [{name: a, host: docs.example.org, access: read-only}, {name: b, host: pinned.example.org}]}`, `network: {rules: [{name: x, host: docs.example.org}]}`, `the rule "x" allows more`},
 		{"private", `network: {private: [{cidr: 10.1.0.0/16, ports: [80], reason: x}]}`, `network: {private: [{cidr: 10.1.2.0/24, reason: x}]}`, `"10.1.2.0/24" is outside`},
+		{"docker", `network: {docker: {images: []}}`, `network: {docker: {images: ["python:3"]}}`, `python:3`},
+		{"docker's memory", `network: {docker: {images: ["python:3"]}}`, `network: {docker: {images: ["python:3"], memory: 3G}}`, `is more than the floor allows`},
 		{"publish", `network: {publish: []}`, `network: {publish: ["8080:80"]}`, `does not allow "8080" to be published`},
 	}
 	for _, tt := range tests {

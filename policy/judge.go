@@ -23,6 +23,7 @@ func judge(p Policy, o Options) (problems Problems, warnings []Problem) {
 	j.inference()
 	j.supervise()
 	j.published()
+	j.docker()
 	return j.problems, j.warnings
 }
 

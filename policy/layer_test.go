@@ -65,6 +65,8 @@ func TestProjectRefused(t *testing.T) {
 		{"private", `network: {private: [{cidr: 10.0.0.0/8, reason: x}]}`, "grants"},
 		{"CA", `network: {ca: ["${WORKSPACE}/ca.pem"]}`, "grants"},
 		{"pinned name", `network: {hosts: {docs.example.org: [203.0.113.9]}}`, "changes what the policy fixes"},
+		{"docker", `network: {docker: {images: ["python:3"]}}`, "grants"},
+		{"docker's socket", `network: {docker: {socket: /run/other.sock}}`, "fixes"},
 		{"publish", `network: {publish: ["8080:80"]}`, "grants"},
 		{"clear denials", `network: {deny: []}`, "cannot drop inherited denials"},
 		{"env", `env: {allow: [AWS_SECRET_ACCESS_KEY]}`, "grants"},

@@ -36,7 +36,6 @@ func (l *layer) validate() {
 	l.validateCredentials()
 	l.validateInference()
 	l.validatePublish()
-	l.validateDocker()
 }
 
 func (l *layer) validateRule(path string, r Rule) {

@@ -31,7 +31,13 @@ func (l *launch) serveDocker(px *proxyClient) func(*os.File) {
 	if !d.Enabled() {
 		return nil
 	}
-	dial := func() (net.Conn, error) { return dialEngine(d.SocketPath()) }
+	dial := func() (net.Conn, error) {
+		c, err := dialEngine(d.SocketPath())
+		if err == nil {
+			l.reachedEngine.Store(true)
+		}
+		return c, err
+	}
 	return func(f *os.File) {
 		listener, err := net.FileListener(f)
 		f.Close()
@@ -98,8 +104,8 @@ const removeLimit = 30 * time.Second
 // removeContainers removes what containers the run left with the engine.
 func (l *launch) removeContainers() {
 	d := l.prep.policy.Network.Docker
-	if !d.Enabled() {
-		return
+	if !l.reachedEngine.Load() {
+		return // nobody could make any
 	}
 	n, err := removeContainersOf(d.SocketPath(), l.dir.Id)
 	if err != nil {

@@ -65,6 +65,8 @@ type launch struct {
 
 	uncaptured atomic.Bool // ports are fixed at launch: nf_tables is missing
 
+	reachedEngine atomic.Bool // the launcher connected to the container engine once
+
 	summary *summaryFile // nil: none is asked for
 	reason  string       // why hermes-wrap ended the run
 	numbers *proxy.Stats // of the proxy, at the end; only for the summary

@@ -22,7 +22,7 @@ func testSet(t testing.TB, change ...func(*policy.Docker)) *Set {
 	return s
 }
 
-// cliBody is what the docker command sends for
+// cliBody is what the docker command (28.2.2) sends for
 // docker run -i --rm --memory 512m --cpus 1 --pids-limit 100 python:3.12-slim sh.
 const cliBody = `{"Hostname":"","Domainname":"","User":"","AttachStdin":true,"AttachStdout":true,"AttachStderr":true,"Tty":false,"OpenStdin":true,"StdinOnce":true,` +
 	`"Env":null,"Cmd":["sh"],"Image":"python:3.12-slim","Volumes":{},"WorkingDir":"","Entrypoint":null,"OnBuild":null,"Labels":{},` +
@@ -34,7 +34,8 @@ const cliBody = `{"Hostname":"","Domainname":"","User":"","AttachStdin":true,"At
 	`"BlkioDeviceReadIOps":[],"BlkioDeviceWriteIOps":[],"CpuPeriod":0,"CpuQuota":0,"CpuRealtimePeriod":0,"CpuRealtimeRuntime":0,"CpusetCpus":"","CpusetMems":"",` +
 	`"Devices":[],"DeviceCgroupRules":null,"DeviceRequests":null,"MemoryReservation":0,"MemorySwap":0,"MemorySwappiness":-1,"OomKillDisable":false,"PidsLimit":100,` +
 	`"Ulimits":[],"CpuCount":0,"CpuPercent":0,"IOMaximumIOps":0,"IOMaximumBandwidth":0,"MaskedPaths":null,"ReadonlyPaths":null},` +
-	`"NetworkingConfig":{"EndpointsConfig":{"default":{"IPAMConfig":null,"Links":null,"Aliases":null,"MacAddress":"","DriverOpts":null,"NetworkID":"","EndpointID":"","Gateway":""}}}}`
+	`"NetworkingConfig":{"EndpointsConfig":{"default":{"IPAMConfig":null,"Links":null,"Aliases":null,"MacAddress":"","DriverOpts":null,"GwPriority":0,"NetworkID":"","EndpointID":"","Gateway":"","IPAddress":"","IPPrefixLen":0,"IPv6Gateway":"",` +
+	`"GlobalIPv6Address":"","GlobalIPv6PrefixLen":0,"DNSNames":null}}}}`
 
 func create(body string) Request {
 	return Request{Method: "POST", Path: "/v1.47/containers/create", Body: []byte(body)}

@@ -303,3 +303,27 @@ func TestDockerWithoutAnEngine(t *testing.T) {
 		t.Errorf("got %d, %q", status, body)
 	}
 }
+
+// A proxy that is started again knows the run's containers; that of another run
+// does not.
+func TestDockerAfterARestart(t *testing.T) {
+	e := newEngineWorld(t)
+	e.make("hermes-1")
+	for run, want := range map[string]int{"run-1": 200, "run-2": 404} {
+		next := newWorld(t, policy.Network{})
+		next.srv.Docker = docker.Compile(policy.Docker{Images: []policy.Name{{Text: "python:3.12*"}}}, run)
+		ours, theirs := net.Pipe()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			next.srv.ServeDocker(context.Background(), theirs, func(context.Context) (net.Conn, error) { return net.Dial("unix", e.outer) })
+		})
+		_ = ours.SetDeadline(time.Now().Add(30 * time.Second))
+		_, _ = io.WriteString(ours, engineHead("GET", "/v1.47/containers/hermes-1/json", ""))
+		resp, err := http.ReadResponse(bufio.NewReader(ours), nil)
+		if err != nil || resp.StatusCode != want {
+			t.Errorf("%s: got %v, %v, want %d", run, resp, err, want)
+		}
+		_ = ours.Close()
+		wg.Wait()
+	}
+}
