@@ -12,12 +12,12 @@ import (
 type shape struct {
 	names  []string // variables that hold one
 	prefix string
-	whole  *regexp.Regexp
+	rest   string // what follows it, as a regular expression
 	length string // for people
 }
 
 func shapeOf(prefix, rest, length string, names ...string) shape {
-	return shape{names, prefix, regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + rest + `$`), length}
+	return shape{names, prefix, rest, length}
 }
 
 var shapes = []shape{
@@ -73,7 +73,7 @@ func mangled(name, value string) string {
 
 func (s shape) judge(value string) string {
 	switch {
-	case s.whole.MatchString(value):
+	case regexp.MustCompile(`^` + regexp.QuoteMeta(s.prefix) + s.rest + `$`).MatchString(value):
 		return ""
 	case s.prefix != "" && !strings.HasPrefix(value, s.prefix):
 		return fmt.Sprintf("it does not begin with %q", s.prefix)

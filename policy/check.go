@@ -21,7 +21,7 @@ type form struct {
 	check func(string) (what, hint string)
 	// example completes the hint when the shape is wrong.
 	example string
-	shape   *regexp.Regexp
+	shape   func() *regexp.Regexp
 }
 
 // forms lists what the "is" and "key" tags name. A pattern describes what is
@@ -31,8 +31,8 @@ func forms(name string) (form, bool) {
 	return f, ok
 }
 
-// allForms compiles the patterns when the first policy is read, and not in
-// every process of the program.
+// allForms makes the list when the first policy is read, and not in every process
+// of the program; a pattern is compiled for the first value that has its form.
 var allForms = sync.OnceValue(func() map[string]form {
 	all := map[string]form{
 		"name":         {pattern: `^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, example: "letters, digits, dots, dashes and underscores: acme-hermes"},
@@ -67,7 +67,7 @@ var allForms = sync.OnceValue(func() map[string]form {
 		"no-glob":      {},
 	}
 	for name, f := range all {
-		f.shape = regexp.MustCompile(f.pattern)
+		f.shape = lazy(f.pattern)
 		all[name] = f
 	}
 	return all
@@ -93,7 +93,7 @@ func checkValue(name, value string) (what, hint string) {
 			return what, hint
 		}
 	}
-	if !f.shape.MatchString(value) {
+	if !f.shape().MatchString(value) {
 		return fmt.Sprintf("%q is not a valid %s", value, strings.ReplaceAll(name, "-", " ")), f.example
 	}
 	return "", ""

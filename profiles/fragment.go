@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed fragments/*/*.yaml
@@ -14,10 +15,16 @@ var fragments embed.FS
 
 // variable is a place in a fragment that the user's environment fills:
 // "@NAME@", or with a default "@NAME:VALUE@".
-var variable = regexp.MustCompile(`@([A-Z][A-Z0-9_]*)(?::([a-z0-9.-]+))?@`)
+var variable = lazy(`@([A-Z][A-Z0-9_]*)(?::([a-z0-9.-]+))?@`)
 
 // filling is what may fill it: a host, a port, the name of a region.
-var filling = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+var filling = lazy(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+
+// lazy compiles a pattern when it is first needed: every launch starts this
+// program several times, and most need none.
+func lazy(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
 
 // Fragments lists the built-in fragments, "KIND/NAME", in alphabetical order.
 func Fragments() []string {
@@ -44,7 +51,7 @@ func Fragment(name string) ([]byte, bool) {
 
 // Variables lists the variables that must be set for a fragment.
 func Variables(text []byte) (names []string) {
-	for _, m := range variable.FindAllSubmatch(text, -1) {
+	for _, m := range variable().FindAllSubmatch(text, -1) {
 		if name := string(m[1]); len(m[2]) == 0 && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -56,8 +63,8 @@ func Variables(text []byte) (names []string) {
 // neither a host nor a number is refused: it could say something else in YAML.
 func Fill(text []byte, getenv func(string) string) ([]byte, error) {
 	var failed error
-	out := variable.ReplaceAllFunc(text, func(place []byte) []byte {
-		m := variable.FindSubmatch(place)
+	out := variable().ReplaceAllFunc(text, func(place []byte) []byte {
+		m := variable().FindSubmatch(place)
 		name, value := string(m[1]), getenv(string(m[1]))
 		if value == "" {
 			value = string(m[2])
@@ -67,7 +74,7 @@ func Fill(text []byte, getenv func(string) string) ([]byte, error) {
 		case failed != nil:
 		case value == "":
 			failed = fmt.Errorf("it needs %s, which is not set", name)
-		case !filling.MatchString(value):
+		case !filling().MatchString(value):
 			failed = fmt.Errorf("%s is not a plain host or number", name)
 		}
 		return []byte(value)

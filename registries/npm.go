@@ -3,12 +3,11 @@ package registries
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
 )
 
 // npmVariable is how an npmrc names a variable.
-var npmVariable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+var npmVariable = lazy(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 // setting is a value with the place where it stands.
 type setting struct{ value, from, file string }
@@ -76,7 +75,7 @@ func (r *reading) npmPlaces(found map[string]setting) error {
 			continue
 		}
 		s := found[key]
-		value := npmVariable.ReplaceAllStringFunc(s.value, func(v string) string { return r.Getenv(v[2 : len(v)-1]) })
+		value := npmVariable().ReplaceAllStringFunc(s.value, func(v string) string { return r.Getenv(v[2 : len(v)-1]) })
 		if err := r.add(s.from, value, false); err != nil {
 			return err
 		}
@@ -114,7 +113,7 @@ func (r *reading) npmTokens(found map[string]setting) error {
 				return Trouble{fmt.Sprintf("%s: a token for a registry without https", s.from), "use an https URL, or remove the token"}
 			}
 			p.token = &token{file: s.file, key: key}
-			if m := npmVariable.FindStringSubmatch(s.value); m != nil {
+			if m := npmVariable().FindStringSubmatch(s.value); m != nil {
 				if m[0] != s.value {
 					return Trouble{fmt.Sprintf("%s: the token is more than one variable", s.from), "write ${NAME} alone"}
 				}

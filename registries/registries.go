@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // World is what the configuration is read from.
@@ -69,10 +70,16 @@ type token struct {
 }
 
 // hostForm is a host in normal form; the policy judges it once more.
-var hostForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+var hostForm = lazy(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 
 // pathForm holds what needs no escaping in a pattern, in YAML and in a variable.
-var pathForm = regexp.MustCompile(`^[A-Za-z0-9/._~+:-]*$`)
+var pathForm = lazy(`^[A-Za-z0-9/._~+:-]*$`)
+
+// lazy compiles a pattern when it is first needed: every launch starts this
+// program several times, and most need none.
+func lazy(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
 
 // add takes up the registry at a URL. What was said twice counts once.
 func (r *reading) add(from, raw string, whole bool) error {
@@ -100,7 +107,7 @@ func parsePlace(from, raw string) (place, error) {
 			fmt.Sprintf("%s: the URL holds a password, which would show inside", from),
 			"take it out there, and write a rule with a credential in your policy",
 		}
-	case u.RawQuery != "" || u.Fragment != "" || !pathForm.MatchString(u.EscapedPath()) || strings.Contains(u.Path+"/", "/../"):
+	case u.RawQuery != "" || u.Fragment != "" || !pathForm().MatchString(u.EscapedPath()) || strings.Contains(u.Path+"/", "/../"):
 		return place{}, Trouble{fmt.Sprintf("%s: the URL holds more than a host and a plain path", from), "write a rule for it in your policy"}
 	}
 	p := place{from: from, scheme: u.Scheme, host: strings.ToLower(u.Hostname()), base: strings.TrimRight(u.Path, "/"), port: 443}
@@ -112,7 +119,7 @@ func parsePlace(from, raw string) (place, error) {
 			return place{}, Trouble{fmt.Sprintf("%s: the URL has no usable port", from), "correct it there"}
 		}
 	}
-	if !hostForm.MatchString(p.host) {
+	if !hostForm().MatchString(p.host) {
 		return place{}, Trouble{fmt.Sprintf("%s: the URL has no usable host name", from), "correct it there"}
 	}
 	return p, nil

@@ -35,7 +35,7 @@ const (
 // Memory in a tmpfs that no process maps is not seen; the size of each tmpfs
 // bounds it.
 func WatchMemory(ctx context.Context, pid1 int, limit int64, kill func(rss int64)) error {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(watchFastest) // a short command has ended by then
 	defer timer.Stop()
 	for {
 		select {
@@ -107,12 +107,11 @@ func proportionalBytes(pid int) (int64, error) {
 }
 
 func measureFile(pid int, name string, parse func(io.Reader) (int64, error)) (int64, error) {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/" + name)
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + name)
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
-	return parse(f)
+	return parse(bytes.NewReader(b))
 }
 
 // processTree lists pid1 and everything below it. Processes whose parent died

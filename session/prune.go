@@ -9,8 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is how many ended sessions stay listed.
-const Kept = 20
+// Kept is how many ended sessions stay at least. They are looked at once there are
+// Slack more: to read them all takes longer than whatever else is written about a
+// run.
+const (
+	Kept  = 20
+	Slack = 12
+)
 
 // ErrState refuses to remove a session with files of the agent's unless asked to.
 var ErrState = errors.New("it holds files of the agent's")
@@ -56,6 +61,21 @@ func removable(dir string) error {
 		}
 		return os.Chmod(path, 0o700)
 	})
+}
+
+// Tidy prunes once there are enough to be worth it.
+func Tidy(stateHome string) error {
+	all, err := os.ReadDir(Root(stateHome))
+	count := 0
+	for _, e := range all {
+		if _, err := os.Lstat(filepath.Join(Dir(stateHome, e.Name()), StateName)); err != nil {
+			count++
+		}
+	}
+	if err != nil || count <= Kept+Slack {
+		return err
+	}
+	return Prune(stateHome)
 }
 
 // Prune removes the ended sessions beyond the newest Kept. Those that run, that

@@ -11,7 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -36,12 +36,16 @@ const (
 	recordName = "session.json"
 )
 
-// name is the form of a policy's name, too.
-var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+// maxName is the most bytes that a name has. Its form is that of a policy's name.
+const maxName = 64
 
 // CheckName refuses what cannot be the name of a session.
 func CheckName(s string) error {
-	if !name.MatchString(s) {
+	const marks = "._-"
+	odd := strings.IndexFunc(s, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(marks, r)
+	})
+	if s == "" || len(s) > maxName || odd >= 0 || strings.Contains(marks, s[:1]) {
 		return fmt.Errorf("%q is no name for a session: letters, digits, dots, dashes and underscores, at most 64: acme-hermes", s)
 	}
 	return nil
@@ -53,8 +57,7 @@ const runDigits = 6
 // DefaultName names a session after its policy and its run.
 func DefaultName(policy, run string) string {
 	run = run[:min(len(run), runDigits)]
-	const most = 64
-	return policy[:min(len(policy), most-1-len(run))] + "-" + run
+	return policy[:min(len(policy), maxName-1-len(run))] + "-" + run
 }
 
 // BusyError tells that a run of that name is under way.

@@ -300,6 +300,52 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// Tidy leaves Slack more than it keeps, and what it must not remove does not count.
+func TestTidy(t *testing.T) {
+	home := t.TempDir()
+	const withState, runs = 2 * Slack, Kept + 3*Slack
+	most := 0
+	for i := range withState + runs {
+		s := take(t, home, fmt.Sprintf("n%03d", i))
+		if i < withState {
+			if err := os.Mkdir(filepath.Join(s.Path, StateName), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := Tidy(home); err != nil {
+			t.Fatal(err)
+		}
+		write(t, s, Record{Started: time.Unix(int64(i), 0), Ended: time.Unix(int64(i), 1)})
+		s.Close()
+		all, err := os.ReadDir(Root(home))
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, len(all)-withState)
+	}
+	all, err := List(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := fmt.Sprintf("n%03d", withState+runs-1)
+	if left := len(all) - withState; most != Kept+Slack || left < Kept || left > Kept+Slack || all[0].Name != last {
+		t.Errorf("got %d at most and %d at last, the newest %s; want %d, then %d or more, and %s", most, left, all[0].Name, Kept+Slack, Kept, last)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, s := range []string{"a", "Z9", "0", "a._-", strings.Repeat("x", maxName)} {
+		if err := CheckName(s); err != nil {
+			t.Errorf("%q: got %v, want it taken", s, err)
+		}
+	}
+	for _, s := range []string{"", ".", "..", "-a", "_a", ".a", "a/b", "a b", "a\n", "a\x00", "é", "a\xff", "a\ufffd", strings.Repeat("x", maxName+1)} {
+		if CheckName(s) == nil {
+			t.Errorf("%q: got it taken, want it refused", s)
+		}
+	}
+}
+
 func TestDefaultName(t *testing.T) {
 	for _, c := range []struct{ policy, run, want string }{
 		{"strict", "f491a3f43231b41c", "strict-f491a3"},

@@ -3,6 +3,7 @@ package state
 import (
 	"path"
 	"strings"
+	"sync"
 )
 
 // match says how an entry of the table is compared with a folded path.
@@ -192,9 +193,8 @@ type index struct {
 	above               map[string]bool // directories that entries of several parts begin with
 }
 
-var table = indexed() //nolint:gochecknoglobals // the table above, made once
-
-func indexed() index {
+// table is the one above, made when it is first needed.
+var table = sync.OnceValue(func() index {
 	x := index{map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}, map[string]bool{}}
 	for _, h := range handoff {
 		if first, _, several := strings.Cut(h.what, "/"); several {
@@ -214,12 +214,12 @@ func indexed() index {
 		}
 	}
 	return x
-}
+})
 
 // Runs says who executes a file of the host later, by its path alone; "" if the
 // table does not know.
 func Runs(rel string) string {
-	p := fold(rel)
+	p, table := fold(rel), table()
 	_, last := split(p)
 	if by := table.names[last]; by != "" {
 		return by
@@ -247,7 +247,7 @@ func deep(p, last string) string {
 	if !strings.Contains(slashed, "/.") && !strings.Contains(slashed, "/cron.d/") {
 		return ""
 	}
-	for t, by := range table.deep {
+	for t, by := range table().deep {
 		if strings.Contains(slashed, "/"+t+"/") {
 			return by
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +40,7 @@ const (
 	oldPrefix    = ".old-"
 )
 
-var label = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+var label = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`) })
 
 // Make copies all layers under a label; "" takes the time. A kill leaves the
 // snapshot whole or not at all. The caller holds the lock of the layers.
@@ -51,7 +52,7 @@ func (s Snapshots) Make(as string) (Snapshot, error) {
 	if as == "" {
 		as = now().UTC().Format("20060102T150405.000Z")
 	}
-	if !label.MatchString(as) {
+	if !label().MatchString(as) {
 		return Snapshot{}, fmt.Errorf("label %q: letters, digits and . _ - make a label", as)
 	}
 	base, err := s.open()
@@ -235,7 +236,7 @@ func (s Snapshots) List() (all []Snapshot, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if !label.MatchString(e.Name()) {
+		if !label().MatchString(e.Name()) {
 			continue
 		}
 		var one Snapshot
@@ -257,7 +258,7 @@ func (s Snapshots) List() (all []Snapshot, err error) {
 // are there whole until the new ones are, and gone afterwards. The caller holds
 // the lock of the layers.
 func (s Snapshots) Restore(name string) error {
-	if !label.MatchString(name) {
+	if !label().MatchString(name) {
 		return fmt.Errorf("there is no snapshot %q", name)
 	}
 	base, err := s.open()
@@ -299,7 +300,7 @@ func (s Snapshots) Remove(name string) error {
 		return err
 	}
 	defer base.Close()
-	if !label.MatchString(name) {
+	if !label().MatchString(name) {
 		return fmt.Errorf("there is no snapshot %q", name)
 	}
 	// Renamed first: what a kill leaves is no snapshot.

@@ -37,7 +37,7 @@ func (s standIns) runs(rel string) string {
 func (s standIns) above(rel string) bool {
 	p := fold(rel)
 	_, last := split(p)
-	if inProgramDir(last) || table.above[last] || strings.Contains("/"+p, "/.git/") {
+	if inProgramDir(last) || table().above[last] || strings.Contains("/"+p, "/.git/") {
 		return true
 	}
 	for _, one := range s {
@@ -69,7 +69,7 @@ type hostTree struct {
 func findStandIns(root int, at string) standIns {
 	t := hostTree{root: root, path: at}
 	t.links("")
-	for dir := range table.above {
+	for dir := range table().above {
 		t.links(dir)
 	}
 	t.config(".git/config", 0)

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -123,10 +125,26 @@ func (x *execution) pipes(is [3]bool) error {
 	return nil
 }
 
+// execGrace is how long a signal waits for the command to start. One that meets a
+// run that does not answer does to us what it does to any program.
+const execGrace = 2 * time.Second
+
 // run starts the command and waits for it.
 func (x *execution) run() (code int, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	begun, left := make(chan struct{}), make(chan int, 1)
+	// Caught before the command can run, since it may run before its answer is here.
+	sandbox.ForwardSignals(ctx, func(sig unix.Signal, _ bool) {
+		select {
+		case <-begun:
+			x.signal(sig, left)
+		case <-ctx.Done():
+		case <-time.After(execGrace):
+			signal.Reset(sig)
+			_ = unix.Kill(unix.Getpid(), sig)
+		}
+	})
 	a, got, err := x.peer.ask(controlRequest{Op: opExec, Exec: &x.request}, controlWord, x.files...)
 	if err == nil {
 		err = a.err()
@@ -144,8 +162,7 @@ func (x *execution) run() (code int, err error) {
 		}
 	}
 	defer x.term.Restore()
-	left := make(chan int, 1)
-	sandbox.ForwardSignals(ctx, func(sig unix.Signal, _ bool) { x.signal(sig, left) })
+	close(begun)
 	ended := make(chan *controlExit, 1)
 	go func() { ended <- x.exit() }()
 	select {

@@ -274,8 +274,12 @@ func (l *launch) started(s *sandbox.Sandbox) {
 		default:
 		}
 	}
-	go settle()
+	time.AfterFunc(settleAfter, settle)
 }
+
+// settleAfter is how long the command has run by then: a short one ends before a
+// collection would pay.
+const settleAfter = 250 * time.Millisecond
 
 // settle ends the launch's exception from garbage collection (see main), and
 // gives back what only the launch needed.

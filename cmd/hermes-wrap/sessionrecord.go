@@ -24,7 +24,7 @@ func (l *launch) takeSession() error {
 	}
 	l.session = s
 	// What is left of old sessions is no reason not to run.
-	if err := session.Prune(stateHome); err != nil {
+	if err := session.Tidy(stateHome); err != nil {
 		l.voice.warn(err.Error())
 	}
 	p := l.prep.policy

@@ -103,7 +103,7 @@ func (g ground) traces() []string {
 // records gives the paths of the records that runs leave by design, and what is
 // wrong with them: each is a directory with one file, which was half written at
 // most if the launcher was killed; none belongs to a run; and every launch keeps
-// the newest session.Kept beside its own.
+// the newest session.Kept, and not many more, beside its own.
 func (g ground) records() (paths map[string]bool, wrong []string) {
 	paths = map[string]bool{}
 	all, err := session.List(filepath.Join(g.Home, ".local/state"))
@@ -120,7 +120,7 @@ func (g ground) records() (paths map[string]bool, wrong []string) {
 			wrong = append(wrong, "session "+e.Name+" "+e.Status())
 		}
 	}
-	if most := session.Kept + g.atOnce; len(all) > most {
+	if most := session.Kept + session.Slack + g.atOnce; len(all) > most {
 		wrong = append(wrong, fmt.Sprintf("session records: %d, want at most %d", len(all), most))
 	}
 	return paths, wrong
