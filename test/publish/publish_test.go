@@ -187,10 +187,11 @@ func TestTokensAndSmuggling(t *testing.T) {
 		{"a space before the colon", head(bearer, "Content-Length : 5", "Connection: close"), nil, []int{400}},
 		{"two hosts", head(bearer, "Host: y", "Connection: close"), nil, []int{400}},
 		{"another coding", "POST /body HTTP/1.1\r\nHost: x\r\n" + bearer + "\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + smuggled, nil, []int{400}},
-		{"a chunk that lies", "POST /body HTTP/1.1\r\nHost: x\r\n" + bearer + "\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n" + smuggled, nil, []int{400}},
 		{"another upgrade", head(bearer, "Connection: Upgrade", "Upgrade: h3"), nil, []int{501}},
 		{"CONNECT", "CONNECT x:80 HTTP/1.1\r\nHost: x:80\r\n" + bearer + "\r\n\r\n", nil, []int{405}},
 		{"TLS garbage", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03garbage\r\n\r\n", nil, []int{400}},
+		// The last: what it leads to is counted when it may be.
+		{"a chunk that lies", "POST /body HTTP/1.1\r\nHost: x\r\n" + bearer + "\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n" + smuggled, nil, []int{400}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
