@@ -28,11 +28,14 @@ type freezer struct {
 	resumed atomic.Bool
 }
 
-// How long a pause waits for processes to stop. One in an uninterruptible wait
-// stops when that is over, before it does anything else.
+// How long a pause waits for processes to stop, and for those in an
+// uninterruptible wait: a write that the kernel has in hand is finished first.
+// Longer waits are not held against the pause, since the parent of a vfork(2)
+// waits for a child that is stopped.
 const (
 	freezeLook  = time.Millisecond
 	freezeLimit = 10 * time.Second
+	freezeDisk  = 200 * time.Millisecond
 )
 
 // frozen tells whether a process that is stopped may be so because of us.
@@ -81,13 +84,14 @@ func (f *freezer) pause() error {
 	f.resumed.Store(false)
 	f.stopped.Store(true)
 	f.paused = true
-	for end := time.Now().Add(freezeLimit); ; time.Sleep(freezeLook) {
+	for began := time.Now(); ; time.Sleep(freezeLook) {
 		_ = unix.Kill(-1, unix.SIGSTOP)
 		all, err := processes()
-		if err == nil && !slices.ContainsFunc(all, process.runs) {
+		waited := time.Since(began)
+		if err == nil && !slices.ContainsFunc(all, func(p process) bool { return p.runs() || p.state == 'D' && waited < freezeDisk }) {
 			return nil
 		}
-		if time.Now().After(end) {
+		if waited > freezeLimit {
 			f.lockedContinue()
 			return errors.Join(errors.New("not everything inside could be stopped; it goes on"), err)
 		}
