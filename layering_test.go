@@ -110,7 +110,7 @@ func list(t *testing.T) map[string]listed {
 // the tools of tests and measurements, which import what they like and which nobody imports.
 func product(name string, p listed) bool {
 	top, _, _ := strings.Cut(name, "/")
-	return name != "" && p.Name != "" && !slices.Contains([]string{"bench", "test", "testdata"}, top)
+	return name != "" && p.Name != "" && !slices.Contains([]string{"bench", "prove", "test", "testdata"}, top)
 }
 
 func TestSiblings(t *testing.T) {
