@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -50,8 +51,10 @@ type Part struct {
 	Missing []Missing
 	// Notes are remarks below the tables.
 	Notes []string
-	Began time.Time
-	Took  time.Duration
+	// Release, Began and Took are filled in by who runs the part.
+	Release string
+	Began   time.Time
+	Took    time.Duration
 }
 
 // Table is one table of the page. Cells hold Markdown of one line.
@@ -93,4 +96,14 @@ func Load(dir, name string) (Part, error) {
 		return p, fmt.Errorf("load part %s: %w", name, err)
 	}
 	return p, nil
+}
+
+// Print writes the whole report as JSON.
+func Print(w io.Writer, h Head, parts []Part) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(struct {
+		Head  Head
+		Parts []Part
+	}{h, parts})
 }

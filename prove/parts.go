@@ -1,0 +1,4 @@
+package main
+
+// parts are run in this order.
+var parts = []part{}
