@@ -23,7 +23,7 @@ GOLANGCI := golangci-lint
 
 export CGO_ENABLED := 1
 
-.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak supervise state fuzz packages packages-test install uninstall clean
+.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak supervise state fuzz prove kernels packages packages-test install uninstall clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,17 @@ fuzz: ## run each fuzz target for FUZZTIME
 			$(GO) test -tags '$(TAGS)' -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
 		done; \
 	done
+
+# The proof. Root names an ordinary user in HERMES_TEST_USER; SANDBOX puts
+# another sandbox in our place; FUZZTIME is for each fuzz target.
+SEED ?= 0
+PROVE = HERMES_WRAP_BIN=$(CURDIR)/$(BIN) $(GO) run ./prove --seed $(SEED) $(if $(FUZZING),--fuzztime $(FUZZING))
+prove: FUZZING = $(if $(filter command line environment,$(origin FUZZTIME)),$(FUZZTIME))
+prove: build ## try to break out in every way known, and write docs/proof.md (SANDBOX='bwrap …' for another)
+	@$(PROVE) $(if $(SANDBOX),--sandbox '$(SANDBOX)',--write docs/proof.md) $(PROVEFLAGS)
+
+kernels: build ## boot Debian's kernels in QEMU and try the sandbox on each (as root)
+	@$(PROVE) --only kernels $(PROVEFLAGS)
 
 packages: build ## make deb, rpm, apk and tarball in bin/packages
 	@packaging/build $(BIN)
