@@ -1,0 +1,249 @@
+package escape
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Settings are what the table is run with.
+type Settings struct {
+	Bin      string   // the binary under test
+	Table    string   // the directory of the table
+	Programs string   // a directory of compiled programs; empty: compile them
+	Cases    []string // patterns of IDs; none: all
+	Accounts []string // kinds; none: all that can be had
+	Where    []string // configurations; none: those of each case
+	User     string   // the ordinary account
+	Seed     int64
+	Short    bool
+	Keep     bool // leave the directories of the runs
+	Verbose  bool
+}
+
+// Record is all that was found.
+type Record struct {
+	Seed    int64
+	Kernel  string
+	Began   time.Time
+	Took    time.Duration
+	Results []Result
+}
+
+// Main is the command line; it gives the exit code: 0 when nothing escaped and
+// nothing failed, 1 when something did, 2 when the table could not be run.
+func Main(args []string) int {
+	s, file, err := flags(args)
+	if err != nil {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	record, err := s.run(ctx, func(r Result) { s.print(os.Stdout, r) })
+	if err == nil && file != "" {
+		err = record.save(file)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "escapes:", err)
+		return 2
+	}
+	bad := 0
+	counts := map[Status]int{}
+	for _, r := range record.Results {
+		counts[r.Status]++
+		if r.bad() {
+			bad++
+		}
+	}
+	fmt.Fprintf(os.Stdout, "seed %d: %d contained, %d escaped, %d failed, %d not exercised; %v\n", record.Seed, counts[StatusContained],
+		counts[StatusEscaped], counts[StatusFailed], counts[StatusNotExercised], record.Took.Round(time.Second))
+	if bad > 0 {
+		return 1
+	}
+	return 0
+}
+
+// bad tells whether a result keeps the proof from being green.
+func (r Result) bad() bool {
+	switch r.Status {
+	case StatusContained:
+		return false
+	case StatusNotExercised:
+		return !strings.HasPrefix(r.Reason[0], "kernel: ") && !strings.HasPrefix(r.Reason[0], "machine: ")
+	}
+	return true
+}
+
+func flags(args []string) (Settings, string, error) {
+	var s Settings
+	f := flag.NewFlagSet("escapes", flag.ContinueOnError)
+	f.StringVar(&s.Bin, "bin", "bin/hermes-wrap", "the binary under test")
+	f.StringVar(&s.Table, "table", "testdata/escapes", "the directory of the table")
+	f.StringVar(&s.Programs, "programs", "", "a directory of programs compiled before")
+	f.StringVar(&s.User, "user", "hwdev", "the ordinary account, where root runs this")
+	f.Int64Var(&s.Seed, "seed", time.Now().UnixNano()%1e9, "decides what is generated")
+	f.BoolVar(&s.Short, "short", false, "fewer variants")
+	f.BoolVar(&s.Keep, "keep", false, "leave the directories of the runs")
+	f.BoolVar(&s.Verbose, "v", false, "say how each twin escaped and what failed runs printed")
+	list := func(name string, to *[]string, usage string) {
+		f.Func(name, usage, func(v string) error { *to = append(*to, strings.Split(v, ",")...); return nil })
+	}
+	list("case", &s.Cases, "IDs of cases, with *: A10,B*")
+	list("account", &s.Accounts, "user, root")
+	list("where", &s.Where, "configurations instead of those that the cases ask for; every: all")
+	file := f.String("json", "", "write everything to a file")
+	err := f.Parse(args)
+	if err == nil && f.NArg() > 0 {
+		err = fmt.Errorf("unexpected %q", f.Args())
+		fmt.Fprintln(os.Stderr, "escapes:", err)
+	}
+	return s, *file, err
+}
+
+func (s Settings) print(out io.Writer, r Result) {
+	line := fmt.Sprintf("%-5s %-5s %-12s %-13s", r.ID, r.Account, r.Configuration, r.Status)
+	if r.Variant != "" {
+		line += fmt.Sprintf(" [%q]", r.Variant)
+	}
+	if len(r.Reason) > 0 {
+		line += " " + strings.Join(r.Reason, "; ")
+	}
+	if s.Verbose {
+		line += fmt.Sprintf(" (%d ms)", r.Millis)
+		if len(r.Twin) > 0 {
+			line += "\n      twin: " + strings.Join(r.Twin, "; ")
+		}
+	}
+	if r.Output != "" && (s.Verbose || r.bad()) {
+		line += "\n      " + strings.ReplaceAll(r.Output, "\n", "\n      ")
+	}
+	fmt.Fprintln(out, line)
+}
+
+func (r Record) save(file string) error {
+	b, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(b, '\n'), 0o644)
+}
+
+// run runs the table and hands over each result as it comes.
+func (s Settings) run(ctx context.Context, say func(Result)) (Record, error) {
+	record := Record{Seed: s.Seed, Kernel: dotted(kernelVersion()), Began: time.Now()}
+	tell := func(r Result) {
+		record.Results = append(record.Results, r)
+		say(r)
+	}
+	jobs, err := s.jobs(tell)
+	if err != nil {
+		return record, err
+	}
+	w, clean, err := s.worker(ctx, jobs)
+	if err != nil {
+		return record, err
+	}
+	defer clean()
+	for _, j := range jobs {
+		if err := w.do(ctx, j, tell); err != nil {
+			return record, err
+		}
+	}
+	record.Took = time.Since(record.Began)
+	return record, nil
+}
+
+// jobs is what is to be done; what cannot be exercised is said at once.
+func (s Settings) jobs(say func(Result)) ([]job, error) {
+	cases, err := Load(s.Table)
+	if err != nil {
+		return nil, err
+	}
+	who, err := accounts(s.User)
+	if err != nil {
+		return nil, err
+	}
+	var jobs []job
+	for _, c := range cases {
+		if !wanted(c, s.Cases) {
+			continue
+		}
+		variants, err := variantsOf(c, s.Seed, map[bool]int{false: 8, true: 2}[s.Short])
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range who {
+			if c.As != "both" && c.As != a.Kind || len(s.Accounts) > 0 && !slices.Contains(s.Accounts, a.Kind) {
+				continue
+			}
+			j := job{c, a, s.configurations(c), variants}
+			if why := missing(c); why != "" {
+				say(Result{ID: c.ID, Account: a.Kind, Configuration: strings.Join(j.Configurations, " "), Status: StatusNotExercised, Reason: []string{why}})
+				continue
+			}
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
+}
+
+func (s Settings) configurations(c Case) []string {
+	if len(s.Where) > 0 {
+		c.Where = s.Where
+	}
+	return configurations(c)
+}
+
+// worker makes the directories of the runs and compiles the programs.
+func (s Settings) worker(ctx context.Context, jobs []job) (*worker, func(), error) {
+	var made []string
+	clean := func() {
+		for _, dir := range made {
+			if !s.Keep {
+				removeAll(dir)
+			}
+		}
+	}
+	bin, err := filepath.Abs(s.Bin)
+	table, err2 := filepath.Abs(s.Table)
+	w := &worker{Bin: bin, Table: table, Seed: s.Seed, Keep: s.Keep, base: map[string]string{}}
+	errs := []error{err, err2}
+	var cases []Case
+	for _, j := range jobs {
+		cases = append(cases, j.Case)
+		if w.base[j.Account.Kind] != "" {
+			continue
+		}
+		dir, err := os.MkdirTemp(j.Account.Dir, "escapes-")
+		errs = append(errs, err)
+		if err == nil {
+			made = append(made, dir)
+			errs = append(errs, os.Chmod(dir, 0o755))
+			if s.Keep {
+				fmt.Fprintln(os.Stderr, "escapes: runs are in", dir)
+			}
+		}
+		w.base[j.Account.Kind] = dir
+	}
+	programs := s.Programs
+	if programs == "" {
+		programs, err = os.MkdirTemp("", "escapes-")
+		made, errs = append(made, programs), append(errs, err)
+	}
+	w.compiled, err = compile(ctx, cases, programs)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		clean()
+		return nil, nil, err
+	}
+	return w, clean, nil
+}

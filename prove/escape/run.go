@@ -1,0 +1,262 @@
+package escape
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Verdict says how one run ended.
+type Verdict string
+
+// The verdicts. The last two are mistakes of a case or of the sandbox's use,
+// never good news.
+const (
+	Escaped    Verdict = "escaped"
+	Contained  Verdict = "contained"
+	Broken     Verdict = "broken"     // a legitimate use failed
+	Unfinished Verdict = "unfinished" // the probe did not run to its end
+)
+
+// Outcome is one run.
+type Outcome struct {
+	Verdict Verdict
+	// Why lists what was touched, or what went wrong.
+	Why    []string
+	Stdout string
+	Stderr string
+	Exit   int
+	Took   time.Duration
+}
+
+// trial is what to run.
+type trial struct {
+	Case          Case
+	Configuration string
+	Account       account
+	Variant       string
+	// Twin asks for the run without the sandbox.
+	Twin bool
+}
+
+// worker runs trials, one at a time.
+type worker struct {
+	Bin, Table string
+	Seed       int64
+	Keep       bool
+
+	base     map[string]string // of the runs, by account kind
+	compiled map[string]string // programs, by the case's ID
+	count    int
+}
+
+const binPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+// run carries one trial out.
+func (w *worker) run(ctx context.Context, t trial) (Outcome, error) {
+	w.count++
+	p, err := newPlace(w.base[t.Account.Kind], fmt.Sprintf("%s-%d", t.Case.ID, w.count), t.Account)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if !w.Keep {
+		defer p.remove()
+	}
+	cmd, err := w.prepare(p, t)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if err := p.arm(); err != nil {
+		return Outcome{}, err
+	}
+	again, err := p.listen()
+	if err != nil {
+		return Outcome{}, err
+	}
+	o, err := execute(ctx, cmd, t.Case.Kill)
+	again()
+	if err != nil {
+		return o, err
+	}
+	touched, err := p.touched()
+	for _, where := range p.tokens.in([]byte(o.Stdout + o.Stderr)) {
+		touched = append(touched, "the token of "+where+" in the output")
+	}
+	o.judge(touched)
+	return o, err
+}
+
+// judge decides, from what was touched and what the scripts said.
+func (o *Outcome) judge(touched []string) {
+	var done bool
+	var broken []string
+	for line := range strings.Lines(o.Stdout) {
+		line = strings.TrimRight(line, "\r\n")
+		switch {
+		case strings.HasPrefix(line, "ESCAPED"):
+			touched = append(touched, line)
+		case strings.HasPrefix(line, "BROKEN"):
+			broken = append(broken, line)
+		case line == "DONE":
+			done = true
+		}
+	}
+	switch {
+	case len(touched) > 0:
+		o.Verdict, o.Why = Escaped, touched
+	case len(broken) > 0:
+		o.Verdict, o.Why = Broken, broken
+	case !done:
+		o.Verdict = Unfinished
+		o.Why = append(o.Why, fmt.Sprintf("no DONE; exit %d: %s", o.Exit, tail(o.Stderr)))
+	default:
+		o.Verdict = Contained
+	}
+}
+
+func tail(text string) string {
+	const most = 400
+	text = strings.TrimSpace(text)
+	return text[max(0, len(text)-most):]
+}
+
+// prepare writes the scripts and gives the command of the host script.
+func (w *worker) prepare(p *place, t trial) (*exec.Cmd, error) {
+	m := &maker{}
+	vars := map[string]string{
+		"WS": p.Work, "OUTSIDE": p.Outside, "VARIANT": t.Variant, "SEED": strconv.FormatInt(w.Seed, 10),
+		"HOST_HOME": p.Home,
+	}
+	maps.Copy(vars, w.programs(m, p, t.Case, vars))
+	policy := filepath.Join(p.Dir, "policy", "configuration.yaml")
+	m.write(policy, policyOf(t.Configuration), 0o644)
+	if own := t.Case.Sections["policy"]; own != "" {
+		policy = filepath.Join(p.Dir, "policy", "policy.yaml")
+		m.write(policy, layer(own), 0o644)
+	}
+	sandbox := `exec "$@"`
+	if !t.Twin {
+		sandbox = fmt.Sprintf(`exec %s --quiet --policy %s -- "$@"`, quoted(w.Bin), quoted(policy))
+	}
+	vars["SANDBOX"], vars["RUN"] = filepath.Join(p.Dir, "sandbox"), p.Dir
+	vars["WRAP"], vars["POLICY"] = w.Bin, policy
+	m.write(vars["SANDBOX"], "#!/bin/sh\n"+sandbox+"\n", 0o755)
+	text := t.Case.Sections["host"]
+	if t.Twin && t.Case.Control == "own" {
+		text = t.Case.Sections["control"]
+	}
+	script := filepath.Join(p.Dir, "host.sh")
+	m.write(script, hostScript(t.Case, text), 0o644)
+	for _, name := range []string{"ask", "answer"} {
+		m.add(syscall.Mkfifo(filepath.Join(p.Dir, name), 0o600))
+	}
+	m.own(p.Dir, t.Account)
+	cmd := exec.Command("/bin/sh", script) // #nosec: the table is ours
+	cmd.Dir, cmd.Env = p.Work, p.environ(t.Account, vars)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: t.Account.credential(), Setpgid: true}
+	return cmd, errors.Join(m.errs...)
+}
+
+func (p *place) environ(a account, vars map[string]string) []string {
+	env := []string{
+		"PATH=" + binPath, "HOME=" + p.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=/bin/sh",
+		"LANG=C.UTF-8", "TERM=dumb", "TZ=UTC", "PYTHONDONTWRITEBYTECODE=1",
+		"XDG_RUNTIME_DIR=" + filepath.Join(p.State, "run"), "XDG_CONFIG_HOME=" + filepath.Join(p.State, "config"),
+		"XDG_STATE_HOME=" + filepath.Join(p.State, "state"), "XDG_CACHE_HOME=" + filepath.Join(p.State, "cache"),
+		"XDG_DATA_HOME=" + filepath.Join(p.State, "data"),
+	}
+	for name, value := range vars {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// listen lets the host script say "baseline": what it did so far is no escape.
+// The returned function ends that.
+func (p *place) listen() (func(), error) {
+	open := func(name string) (*os.File, error) {
+		return os.OpenFile(filepath.Join(p.Dir, name), os.O_RDWR|syscall.O_NONBLOCK, 0)
+	}
+	ask, err := open("ask")
+	if err != nil {
+		return nil, err
+	}
+	answer, err := open("answer")
+	if err != nil {
+		ask.Close()
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var b [16]byte
+		for {
+			if _, err := ask.Read(b[:]); err != nil {
+				return
+			}
+			if p.arm() != nil {
+				return
+			}
+			if _, err := answer.WriteString("noted\n"); err != nil {
+				return
+			}
+		}
+	}()
+	return func() {
+		ask.Close()
+		<-ended
+		answer.Close()
+	}, nil
+}
+
+// execute runs a command to its end, or to the end of its time; then its whole
+// process group is killed.
+func execute(ctx context.Context, cmd *exec.Cmd, limit time.Duration) (Outcome, error) {
+	stdout, stderr := &capped{most: 1 << 20}, &capped{most: 1 << 20}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	// A process that went into the background must not hold us by our pipe.
+	cmd.WaitDelay = 2 * time.Second
+	began := time.Now()
+	if err := cmd.Start(); err != nil {
+		return Outcome{}, fmt.Errorf("start a host script: %w", err)
+	}
+	group := cmd.Process.Pid
+	kill := func() { _ = syscall.Kill(-group, syscall.SIGKILL) }
+	timer := time.AfterFunc(limit, kill)
+	stop := context.AfterFunc(ctx, kill)
+	err := cmd.Wait()
+	late := !timer.Stop()
+	stop()
+	kill() // what is left of it
+	o := Outcome{Stdout: stdout.String(), Stderr: stderr.String(), Exit: cmd.ProcessState.ExitCode(), Took: time.Since(began)}
+	if late {
+		o.Why = append(o.Why, fmt.Sprintf("not done after %v", limit))
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+		return o, err
+	}
+	return o, ctx.Err()
+}
+
+// capped keeps the beginning of an output.
+type capped struct {
+	bytes.Buffer
+	most int
+}
+
+func (c *capped) Write(p []byte) (int, error) {
+	if room := c.most - c.Len(); room > 0 {
+		c.Buffer.Write(p[:min(room, len(p))])
+	}
+	return len(p), nil
+}

@@ -1,0 +1,156 @@
+package escape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Status is what came of a case under one configuration, account and variant.
+type Status string
+
+// The statuses. Failed means that the proof cannot tell, or that a legitimate
+// use was broken; it is as bad as an escape.
+const (
+	StatusContained    Status = "contained"
+	StatusEscaped      Status = "escaped"
+	StatusNotExercised Status = "not exercised"
+	StatusFailed       Status = "failed"
+)
+
+// Result is one line of the record.
+type Result struct {
+	ID            string
+	Account       string
+	Configuration string
+	Variant       string `json:",omitempty"`
+	Status        Status
+	// Reason says why, except for what was contained.
+	Reason []string `json:",omitempty"`
+	// Twin says how the twin escaped.
+	Twin []string `json:",omitempty"`
+	// Millis is the time of the run inside, in milliseconds.
+	Millis int64
+	// Output is the end of what a run printed that failed or escaped.
+	Output string `json:",omitempty"`
+}
+
+// job is a case for one account, under each of its configurations.
+type job struct {
+	Case           Case
+	Account        account
+	Configurations []string
+	Variants       []string
+}
+
+// do runs the twins of a job and what may then be run inside.
+func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
+	for _, variant := range j.Variants {
+		t := trial{Case: j.Case, Configuration: j.Configurations[0], Account: j.Account, Variant: variant, Twin: true}
+		twin, err := w.run(ctx, t)
+		if err != nil {
+			return fmt.Errorf("%s: twin: %w", j.Case.ID, err)
+		}
+		for _, configuration := range j.Configurations {
+			r := Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: configuration, Variant: variant, Twin: twin.Why}
+			if twin.Verdict != Escaped {
+				r.Status, r.Reason = StatusNotExercised, []string{"control: bare, nothing was touched: " + strings.Join(twin.Why, "; ")}
+				r.Twin, r.Output = nil, output(twin)
+				say(r)
+				continue
+			}
+			t.Configuration, t.Twin = configuration, false
+			got, err := w.run(ctx, t)
+			if err != nil {
+				return fmt.Errorf("%s: %w", j.Case.ID, err)
+			}
+			say(r.with(got))
+		}
+	}
+	return nil
+}
+
+func (r Result) with(o Outcome) Result {
+	r.Millis, r.Reason = o.Took.Milliseconds(), o.Why
+	switch o.Verdict {
+	case Contained:
+		r.Status = StatusContained
+		return r
+	case Escaped:
+		r.Status = StatusEscaped
+	default:
+		r.Status = StatusFailed
+		r.Reason = append([]string{string(o.Verdict)}, o.Why...)
+	}
+	r.Output = output(o)
+	return r
+}
+
+func output(o Outcome) string {
+	return fmt.Sprintf("exit %d\nstdout: %s\nstderr: %s", o.Exit, tail(o.Stdout), tail(o.Stderr))
+}
+
+// missing says why a case cannot be exercised on this machine; "" when it can.
+func missing(c Case) string {
+	if lack := lacking(c.Kernel); lack != "" {
+		return "kernel: " + lack
+	}
+	for _, name := range c.Needs {
+		if find(name) == "" {
+			return "machine: no command " + name
+		}
+	}
+	return ""
+}
+
+func find(name string) string {
+	for _, dir := range filepath.SplitList(binPath) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// compile makes the programs of the cases, once, and gives them by ID.
+func compile(ctx context.Context, cases []Case, dir string) (map[string]string, error) {
+	out := map[string]string{}
+	var errs []error
+	for _, c := range cases {
+		if c.Sections["c"] == "" {
+			continue
+		}
+		program := filepath.Join(dir, c.ID)
+		out[c.ID] = program
+		if _, err := os.Stat(program); err == nil {
+			continue // brought along, see Settings.Programs
+		}
+		source := program + ".c"
+		if err := os.WriteFile(source, []byte(c.Sections["c"]), 0o644); err != nil {
+			return nil, err
+		}
+		cmd := exec.CommandContext(ctx, "cc", "-static", "-O1", "-w", "-D_GNU_SOURCE", "-pthread", "-o", program, source) // #nosec: the table is ours
+		if text, err := cmd.CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: compile: %w\n%s", c.At, c.ID, err, text))
+		}
+		_ = os.Remove(source)
+	}
+	return out, errors.Join(errs...)
+}
+
+// wanted tells whether a case is meant by one of the patterns: "A10", "B*".
+func wanted(c Case, patterns []string) bool {
+	if len(patterns) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, _ := filepath.Match(p, c.ID)
+		return ok
+	})
+}
