@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
@@ -16,19 +17,21 @@ const (
 	linkEntries = 2000
 )
 
-// keepLinked protects what the symlinks in a protected directory lead to.
+// keepLinked protects what the symlinks in a protected directory lead to, and
+// refuses files of it that have another name.
 func (v *view) keepLinked(top resolved, rule string, pos policy.Pos) error {
 	if _, writable := v.writableAbove(top.real); !writable || !top.isDir() {
 		return nil
 	}
 	budget := linkEntries
 	for _, r := range linksBelow(top.real, linkDepth, &budget) {
-		// A link to what holds the directory would protect everything around it.
-		if _, writable := v.writableAbove(r.real); !writable || within(r.real, top.real) || within(top.real, r.real) {
-			continue
-		}
-		if r.nlink > 1 && r.mode.IsRegular() {
+		_, writable := v.writableAbove(r.real)
+		if writable && r.nlink > 1 && r.mode.IsRegular() {
 			return hardLinked(rule, r)
+		}
+		// A link to what holds the directory would protect everything around it.
+		if !writable || within(r.real, top.real) || within(top.real, r.real) {
+			continue
 		}
 		if r.ino != 0 {
 			v.protect = append(v.protect, tree{res: r, rule: rule, pos: pos})
@@ -47,8 +50,8 @@ func hardLinked(rule string, r resolved) error {
 	return fmt.Errorf("%s: %q has %d hard links, and a write through another name would pass the protection", rule, r.real, r.nlink)
 }
 
-// linksBelow resolves the symlinks near the top of a directory. One whose
-// target is missing has no inode.
+// linksBelow resolves the symlinks near the top of a directory, and the files
+// there that have several names. A link whose target is missing has no inode.
 func linksBelow(dir string, depth int, budget *int) (out []resolved) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -64,9 +67,23 @@ func linksBelow(dir string, depth int, budget *int) (out []resolved) {
 			if r, _ := resolve(path); r.real != "" {
 				out = append(out, r)
 			}
+		case e.Type().IsRegular() && shared(e):
+			if r, err := resolve(path); err == nil {
+				out = append(out, r)
+			}
 		case e.IsDir() && depth > 0:
 			out = append(out, linksBelow(path, depth-1, budget)...)
 		}
 	}
 	return out
+}
+
+// shared tells whether a file has several names.
+func shared(e fs.DirEntry) bool {
+	info, err := e.Info()
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink > 1
 }

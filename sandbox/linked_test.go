@@ -1,7 +1,9 @@
 package sandbox
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,6 +56,32 @@ func TestProtectFollowsTheLinksInside(t *testing.T) {
 			}
 			if diff := cmp.Diff(append([]string{hooks}, c.guard...), guardedNames(plan, dir)); diff != "" {
 				t.Errorf("guarded (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A file in a protected directory is a protected file: another name of it would
+// pass the protection.
+func TestProtectRefusesHardLinksInside(t *testing.T) {
+	for name, file := range map[string]string{"at the top": "tasks.json", "further down": "a/b/tasks.json"} {
+		t.Run(name, func(t *testing.T) {
+			inside := filepath.Join("ws/.vscode", file)
+			dir := layout(t, map[string]string{"bin/tool": "x", inside: "{}"})
+			p := policy.Policy{Workspace: workspace(dir, "ws")}
+			p.Filesystem.Protect = at(dir, "ws/.vscode")
+			run := func() error {
+				_, err := planned(dir, p, func(h *Host) { h.Cwd = filepath.Join(dir, "ws") })
+				return err
+			}
+			if err := run(); err != nil {
+				t.Fatalf("one name: %v", err)
+			}
+			if err := os.Link(filepath.Join(dir, inside), filepath.Join(dir, "ws/alias")); err != nil {
+				t.Fatal(err)
+			}
+			if err := run(); err == nil || !strings.Contains(err.Error(), "2 hard links") {
+				t.Errorf("two names: got %v, want a refusal for 2 hard links", err)
 			}
 		})
 	}
