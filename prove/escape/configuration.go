@@ -24,8 +24,9 @@ func configurations(c Case) []string {
 	return c.Where
 }
 
-// policyOf is the policy file of a configuration.
-func policyOf(configuration string) string {
+// policyOf is the policy file of a configuration: the profile, and what the
+// world's network is for.
+func policyOf(configuration string, p *place) string {
 	var b strings.Builder
 	b.WriteString("version: 1\nname: escapes\n")
 	if configuration == weak {
@@ -33,6 +34,28 @@ func policyOf(configuration string) string {
 	} else {
 		fmt.Fprintf(&b, "extends: [builtin:%s]\n", configuration)
 	}
-	b.WriteString("workspace: {path: ., access: write, exec: true}\n")
+	fmt.Fprintf(&b, `workspace: {path: ., access: write, exec: true}
+network:
+  private: [{cidr: 203.0.113.0/24, ports: [80, 443], reason: the origins of the world}]
+  ca: [%q]
+  rules:
+    - {name: world-allowed, host: allowed.test, allow: [{methods: [GET], paths: ["/public/**"]}]}
+    - {name: world-other, host: other.test, access: full}
+    - {name: world-api, host: api.test, access: full, credential: world-api}
+credentials:
+  world-api:
+    source: {env: API_TOKEN}
+    expose: {env: API_TOKEN, placeholder: %s}
+    attach: bearer
+    hosts: [api.test]
+  world-llm:
+    source: {env: LLM_TOKEN}
+    expose: {env: LLM_TOKEN, placeholder: %s}
+    attach: bearer
+    hosts: [llm.test]
+inference:
+  routes:
+    - {name: world-llm, provider: openai-compatible, host: llm.test, base: /v1, credential: world-llm}
+`, p.Dir+"/policy/ca.pem", p.tokens["placeholder api"], p.tokens["placeholder llm"])
 	return b.String()
 }

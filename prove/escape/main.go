@@ -29,6 +29,7 @@ type Settings struct {
 	Short    bool
 	Keep     bool // leave the directories of the runs
 	Verbose  bool
+	Workers  int // worlds at the same time; 0: two
 }
 
 // Record is all that was found.
@@ -43,6 +44,9 @@ type Record struct {
 // Main is the command line; it gives the exit code: 0 when nothing escaped and
 // nothing failed, 1 when something did, 2 when the table could not be run.
 func Main(args []string) int {
+	if len(args) == 1 && args[0] == worldArg {
+		return serveWorld()
+	}
 	s, file, err := flags(args)
 	if err != nil {
 		return 2
@@ -101,6 +105,7 @@ func flags(args []string) (Settings, string, error) {
 	list("case", &s.Cases, "IDs of cases, with *: A10,B*")
 	list("account", &s.Accounts, "user, root")
 	list("where", &s.Where, "configurations instead of those that the cases ask for; every: all")
+	f.IntVar(&s.Workers, "workers", 2, "worlds at the same time")
 	file := f.String("json", "", "write everything to a file")
 	err := f.Parse(args)
 	if err == nil && f.NArg() > 0 {
@@ -149,18 +154,14 @@ func (s Settings) run(ctx context.Context, say func(Result)) (Record, error) {
 	if err != nil {
 		return record, err
 	}
-	w, clean, err := s.worker(ctx, jobs)
+	o, clean, err := s.orders(ctx, jobs)
 	if err != nil {
 		return record, err
 	}
 	defer clean()
-	for _, j := range jobs {
-		if err := w.do(ctx, j, tell); err != nil {
-			return record, err
-		}
-	}
+	err = s.share(ctx, o, jobs, tell)
 	record.Took = time.Since(record.Began)
-	return record, nil
+	return record, err
 }
 
 // jobs is what is to be done; what cannot be exercised is said at once.
@@ -204,8 +205,8 @@ func (s Settings) configurations(c Case) []string {
 	return configurations(c)
 }
 
-// worker makes the directories of the runs and compiles the programs.
-func (s Settings) worker(ctx context.Context, jobs []job) (*worker, func(), error) {
+// orders makes the directories of the runs and compiles the programs.
+func (s Settings) orders(ctx context.Context, jobs []job) (orders, func(), error) {
 	var made []string
 	clean := func() {
 		for _, dir := range made {
@@ -216,34 +217,54 @@ func (s Settings) worker(ctx context.Context, jobs []job) (*worker, func(), erro
 	}
 	bin, err := filepath.Abs(s.Bin)
 	table, err2 := filepath.Abs(s.Table)
-	w := &worker{Bin: bin, Table: table, Seed: s.Seed, Keep: s.Keep, base: map[string]string{}}
+	o := orders{Bin: bin, Seed: s.Seed, Keep: s.Keep, Base: map[string]string{}}
 	errs := []error{err, err2}
 	var cases []Case
 	for _, j := range jobs {
 		cases = append(cases, j.Case)
-		if w.base[j.Account.Kind] != "" {
+		if o.Base[j.Account.Kind] != "" {
 			continue
 		}
-		dir, err := os.MkdirTemp(j.Account.Dir, "escapes-")
+		dir, err := base(j.Account, filepath.Join(table, "lib"))
 		errs = append(errs, err)
-		if err == nil {
-			made = append(made, dir)
-			errs = append(errs, os.Chmod(dir, 0o755))
-			if s.Keep {
-				fmt.Fprintln(os.Stderr, "escapes: runs are in", dir)
-			}
+		made = append(made, dir)
+		if s.Keep {
+			fmt.Fprintln(os.Stderr, "escapes: runs are in", dir)
 		}
-		w.base[j.Account.Kind] = dir
+		o.Base[j.Account.Kind] = dir
 	}
 	programs := s.Programs
 	if programs == "" {
 		programs, err = os.MkdirTemp("", "escapes-")
 		made, errs = append(made, programs), append(errs, err)
 	}
-	w.compiled, err = compile(ctx, cases, programs)
+	o.Compiled, err = compile(ctx, cases, programs)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		clean()
-		return nil, nil, err
+		return o, nil, err
 	}
-	return w, clean, nil
+	return o, clean, nil
+}
+
+// base makes the directory that an account's runs lie in, with the libraries.
+func base(a account, lib string) (string, error) {
+	dir, err := os.MkdirTemp(a.Dir, "escapes-")
+	if err != nil {
+		return "", err
+	}
+	m := maker{}
+	m.chmod(dir, 0o755)
+	to := filepath.Join(dir, "lib")
+	m.dir(to)
+	files, err := os.ReadDir(lib)
+	if err != nil && !os.IsNotExist(err) {
+		return dir, err
+	}
+	for _, f := range files {
+		if f.Type().IsRegular() {
+			m.add(install(filepath.Join(lib, f.Name()), filepath.Join(to, f.Name()), 0o755))
+		}
+	}
+	m.own(dir, a)
+	return dir, errors.Join(m.errs...)
 }

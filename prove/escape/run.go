@@ -48,15 +48,21 @@ type trial struct {
 	Twin bool
 }
 
-// worker runs trials, one at a time.
-type worker struct {
-	Bin, Table string
-	Seed       int64
-	Keep       bool
+// orders are what every worker is told.
+type orders struct {
+	Bin      string
+	Seed     int64
+	Keep     bool
+	Base     map[string]string // directories of the runs, by account kind
+	Compiled map[string]string // programs, by the case's ID
+}
 
-	base     map[string]string // of the runs, by account kind
-	compiled map[string]string // programs, by the case's ID
-	count    int
+// worker runs trials in a world of its own, one at a time.
+type worker struct {
+	orders
+	number int
+	world  *world
+	count  int
 }
 
 const binPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -64,7 +70,7 @@ const binPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 // run carries one trial out.
 func (w *worker) run(ctx context.Context, t trial) (Outcome, error) {
 	w.count++
-	p, err := newPlace(w.base[t.Account.Kind], fmt.Sprintf("%s-%d", t.Case.ID, w.count), t.Account)
+	p, err := newPlace(w.Base[t.Account.Kind], fmt.Sprintf("%s-%d-%d", t.Case.ID, w.number, w.count), t.Account)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -82,14 +88,21 @@ func (w *worker) run(ctx context.Context, t trial) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	w.world.begin()
 	o, err := execute(ctx, cmd, t.Case.Kill)
 	again()
 	if err != nil {
 		return o, err
 	}
+	if err := w.world.settle(ctx); err != nil {
+		return o, err
+	}
 	touched, err := p.touched()
+	touched = append(touched, w.world.touched(p.tokens)...)
 	for _, where := range p.tokens.in([]byte(o.Stdout + o.Stderr)) {
-		touched = append(touched, "the token of "+where+" in the output")
+		if !strings.HasPrefix(where, "placeholder ") {
+			touched = append(touched, "the token of "+where+" in the output")
+		}
 	}
 	o.judge(touched)
 	return o, err
@@ -134,11 +147,12 @@ func (w *worker) prepare(p *place, t trial) (*exec.Cmd, error) {
 	m := &maker{}
 	vars := map[string]string{
 		"WS": p.Work, "OUTSIDE": p.Outside, "VARIANT": t.Variant, "SEED": strconv.FormatInt(w.Seed, 10),
-		"HOST_HOME": p.Home,
+		"HOST_HOME": p.Home, "PORT": strconv.Itoa(port), "CA": filepath.Join(p.Work, "probe", "ca.pem"),
 	}
-	maps.Copy(vars, w.programs(m, p, t.Case, vars))
+	m.write(filepath.Join(p.Dir, "policy", "ca.pem"), string(w.world.CA.PEM), 0o644)
+	maps.Copy(vars, w.programs(m, p, t.Case, t.Account, vars))
 	policy := filepath.Join(p.Dir, "policy", "configuration.yaml")
-	m.write(policy, policyOf(t.Configuration), 0o644)
+	m.write(policy, policyOf(t.Configuration, p), 0o644)
 	if own := t.Case.Sections["policy"]; own != "" {
 		policy = filepath.Join(p.Dir, "policy", "policy.yaml")
 		m.write(policy, layer(own), 0o644)
@@ -148,7 +162,15 @@ func (w *worker) prepare(p *place, t trial) (*exec.Cmd, error) {
 		sandbox = fmt.Sprintf(`exec %s --quiet --policy %s -- "$@"`, quoted(w.Bin), quoted(policy))
 	}
 	vars["SANDBOX"], vars["RUN"] = filepath.Join(p.Dir, "sandbox"), p.Dir
-	vars["WRAP"], vars["POLICY"] = w.Bin, policy
+	vars["WRAP"], vars["POLICY"], vars["LIB"] = w.Bin, policy, filepath.Join(w.Base[t.Account.Kind], "lib")
+	for name, where := range map[string]string{"API_TOKEN": "credential api", "LLM_TOKEN": "credential llm"} {
+		vars[name] = p.tokens[where]
+	}
+	if t.Twin && t.Case.Control == "naive" {
+		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
+			vars[name] = "http://" + gateway + ":3128"
+		}
+	}
 	m.write(vars["SANDBOX"], "#!/bin/sh\n"+sandbox+"\n", 0o755)
 	text := t.Case.Sections["host"]
 	if t.Twin && t.Case.Control == "own" {

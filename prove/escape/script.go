@@ -43,13 +43,14 @@ func pyQuoted(s string) string {
 // programs writes what the sandboxed command is made of into the workspace,
 // where every sandbox lets it be read, and gives the variables about it. What a
 // probe is told stands in the probe itself: most sandboxes clean the environment.
-func (w *worker) programs(m *maker, p *place, c Case, vars map[string]string) map[string]string {
+func (w *worker) programs(m *maker, p *place, c Case, a account, vars map[string]string) map[string]string {
 	dir := filepath.Join(p.Work, "probe")
 	m.dir(dir)
+	m.write(filepath.Join(dir, "ca.pem"), string(w.world.CA.PEM), 0o644)
 	extra := map[string]string{}
 	if c.Sections["c"] != "" {
 		extra["PROGRAM"] = filepath.Join(dir, "program")
-		m.add(install(w.compiled[c.ID], extra["PROGRAM"], 0o755))
+		m.add(install(w.Compiled[c.ID], extra["PROGRAM"], 0o755))
 	}
 	told := maps.Clone(vars)
 	maps.Copy(told, extra)
@@ -60,7 +61,7 @@ func (w *worker) programs(m *maker, p *place, c Case, vars map[string]string) ma
 	case "python":
 		path += ".py"
 		m.write(path, pythonAssignments(told)+c.Sections["python"], 0o755)
-		libraries, err := filepath.Glob(filepath.Join(w.Table, "lib", "*.py"))
+		libraries, err := filepath.Glob(filepath.Join(w.Base[a.Kind], "lib", "*.py"))
 		m.add(err)
 		for _, file := range libraries {
 			m.add(install(file, filepath.Join(dir, filepath.Base(file)), 0o644))
