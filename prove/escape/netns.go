@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -77,7 +80,34 @@ func addresses() error {
 			return fmt.Errorf("add the address %v: %w", a, err)
 		}
 	}
-	return nil
+	return usable()
+}
+
+// usable waits until no address of IPv6 is tentative: the kernel looks for
+// duplicates later, even on the loopback.
+func usable() error {
+	const tentative = 0x40
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile("/proc/net/if_inet6")
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // a kernel without IPv6
+		}
+		if err != nil {
+			return err
+		}
+		waiting := false
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			flags, err := strconv.ParseUint(f[4], 16, 32)
+			waiting = waiting || err != nil || flags&tentative != 0
+		}
+		if !waiting {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errors.New("addresses of IPv6 stay tentative")
+		}
+	}
 }
 
 func address4(fd, i int, a netip.Addr) error {

@@ -88,7 +88,7 @@ func (w *worker) run(ctx context.Context, t trial) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	w.world.begin()
+	w.world.begin(p.tokens, t.Twin, t.Case.Control)
 	o, err := execute(ctx, cmd, t.Case.Kill)
 	again()
 	if err != nil {
@@ -149,7 +149,7 @@ func (w *worker) prepare(p *place, t trial) (*exec.Cmd, error) {
 		"WS": p.Work, "OUTSIDE": p.Outside, "VARIANT": t.Variant, "SEED": strconv.FormatInt(w.Seed, 10),
 		"HOST_HOME": p.Home, "PORT": strconv.Itoa(port), "CA": filepath.Join(p.Work, "probe", "ca.pem"),
 	}
-	m.write(filepath.Join(p.Dir, "policy", "ca.pem"), string(w.world.CA.PEM), 0o644)
+	m.write(filepath.Join(p.Dir, "policy", "ca.pem"), string(w.world.CA.PEM()), 0o644)
 	maps.Copy(vars, w.programs(m, p, t.Case, t.Account, vars))
 	policy := filepath.Join(p.Dir, "policy", "configuration.yaml")
 	m.write(policy, policyOf(t.Configuration, p), 0o644)
@@ -166,7 +166,7 @@ func (w *worker) prepare(p *place, t trial) (*exec.Cmd, error) {
 	for name, where := range map[string]string{"API_TOKEN": "credential api", "LLM_TOKEN": "credential llm"} {
 		vars[name] = p.tokens[where]
 	}
-	if t.Twin && t.Case.Control == "naive" {
+	if t.Twin && strings.HasPrefix(t.Case.Control, "naive") {
 		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
 			vars[name] = "http://" + gateway + ":3128"
 		}

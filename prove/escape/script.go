@@ -46,7 +46,7 @@ func pyQuoted(s string) string {
 func (w *worker) programs(m *maker, p *place, c Case, a account, vars map[string]string) map[string]string {
 	dir := filepath.Join(p.Work, "probe")
 	m.dir(dir)
-	m.write(filepath.Join(dir, "ca.pem"), string(w.world.CA.PEM), 0o644)
+	m.write(filepath.Join(dir, "ca.pem"), string(w.world.CA.PEM()), 0o644)
 	extra := map[string]string{}
 	if c.Sections["c"] != "" {
 		extra["PROGRAM"] = filepath.Join(dir, "program")

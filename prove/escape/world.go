@@ -7,9 +7,12 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hermes-wrap/hermes-wrap/prove/escape/web"
 )
 
 // The addresses of the world.
@@ -21,14 +24,24 @@ const (
 	port     = 4141 // $PORT: nothing but a canary listens there
 )
 
-// origins are the servers that have a name.
-var origins = map[string]netip.Addr{ //nolint:gochecknoglobals // a constant
-	"allowed.test": netip.MustParseAddr("203.0.113.10"),
-	"other.test":   netip.MustParseAddr("203.0.113.11"),
-	"api.test":     netip.MustParseAddr("203.0.113.20"),
-	"llm.test":     netip.MustParseAddr("203.0.113.30"),
-	"denied.test":  netip.MustParseAddr("203.0.113.66"),
-	"evil.test":    netip.MustParseAddr("203.0.113.67"),
+// fixed are the addresses of the origins that cases know by number.
+var fixed = map[string]int{ //nolint:gochecknoglobals // a constant
+	"allowed.test": 10, "other.test": 11, "api.test": 20, "llm.test": 30, "denied.test": 66, "evil.test": 67,
+}
+
+// origins gives the servers that have a name, and their addresses.
+func origins() map[string]netip.Addr {
+	out := map[string]netip.Addr{}
+	next := 100
+	for _, o := range web.Origins() {
+		n, ok := fixed[o.Name]
+		if !ok {
+			n = next
+			next++
+		}
+		out[o.Name] = netip.AddrFrom4([4]byte{203, 0, 113, byte(n)})
+	}
+	return out
 }
 
 // canaries are addresses that nothing inside has any business with: the
@@ -46,7 +59,7 @@ var (
 
 func worldAddresses() []netip.Addr {
 	out := append([]netip.Addr{netip.MustParseAddr(resolver), netip.MustParseAddr(gateway), netip.MustParseAddr(knocker4), netip.MustParseAddr(knocker6)}, canaries...)
-	for _, a := range origins {
+	for _, a := range origins() {
 		out = append(out, a)
 	}
 	return out
@@ -54,7 +67,7 @@ func worldAddresses() []netip.Addr {
 
 // world is what answers on those addresses.
 type world struct {
-	CA *authority
+	CA *web.Authority
 
 	dns      *DNS
 	resolver net.Resolver // that asks it
@@ -63,32 +76,36 @@ type world struct {
 	tasks    sync.WaitGroup
 
 	mu   sync.Mutex
-	seen []*sighting
+	now  *attempt
 	open map[net.Conn]struct{}
 	gone chan struct{} // closed at the next end of a connection
 }
 
-// sighting is a connection or a datagram that arrived. Its bytes are kept as
-// they came, before anybody parsed them.
-type sighting struct {
-	Network string // tcp, udp, http, https
-	At      netip.AddrPort
-	Name    string // of the origin; empty for a canary
-	SNI     string
-	Raw     []byte
-	Sync    bool // of ours, to know that all that came before was seen
-	// Requests are those of a protocol that is not read from Raw.
-	Requests []request
+// attempt is one run as the network sees it.
+type attempt struct {
+	web   *web.World
+	naive *web.Naive // in front of the origins; nil: nothing is
+
+	mu   sync.Mutex
+	seen []string
+}
+
+func (a *attempt) note(format string, args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if what := fmt.Sprintf(format, args...); len(a.seen) < 200 && !slices.Contains(a.seen, what) {
+		a.seen = append(a.seen, what)
+	}
 }
 
 func newWorld() (*world, error) {
-	ca, err := newAuthority()
+	ca, err := web.NewAuthority()
 	if err != nil {
 		return nil, err
 	}
-	w := &world{CA: ca, open: map[net.Conn]struct{}{}, gone: make(chan struct{})}
+	w := &world{CA: ca, open: map[net.Conn]struct{}{}, gone: make(chan struct{}), now: &attempt{web: &web.World{CA: ca}}}
 	hosts := map[string][]netip.Addr{}
-	for name, a := range origins {
+	for name, a := range origins() {
 		hosts[name] = []netip.Addr{a}
 	}
 	if w.dns, err = ListenDNS(resolver+":53", hosts); err != nil {
@@ -98,7 +115,7 @@ func newWorld() (*world, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, resolver+":53")
 	}}
-	errs := []error{w.naive()}
+	var errs []error
 	for _, a := range canaries {
 		for _, p := range canaryTCP {
 			errs = append(errs, w.listen(netip.AddrPortFrom(a, uint16(p)), w.canary))
@@ -107,14 +124,32 @@ func newWorld() (*world, error) {
 			errs = append(errs, w.listenUDP(netip.AddrPortFrom(a, uint16(p))))
 		}
 	}
-	for name, a := range origins {
-		o := origin{w: w, name: name}
-		errs = append(errs, w.listen(netip.AddrPortFrom(a, 80), o.plain), w.listen(netip.AddrPortFrom(a, 443), o.tls))
+	for _, o := range web.Origins() {
+		a := netip.AddrFrom4(hosts[o.Name][0].As4())
+		for _, p := range o.Ports {
+			errs = append(errs, w.listen(netip.AddrPortFrom(a, uint16(p.Number)), w.origin(o.Name, p.Number)))
+		}
 		for _, p := range []int{22, port} {
-			errs = append(errs, w.listen(netip.AddrPortFrom(a, uint16(p)), o.canary))
+			errs = append(errs, w.listen(netip.AddrPortFrom(a, uint16(p)), w.canary))
 		}
 	}
+	errs = append(errs, w.listen(netip.MustParseAddrPort(gateway+":3128"), func(c net.Conn, a *attempt) {
+		if a.naive != nil {
+			a.naive.ServeExplicit(c)
+		}
+	}))
 	return w, errors.Join(errs...)
+}
+
+// origin serves a name, behind the naive gateway where the run asks for it.
+func (w *world) origin(name string, number int) func(net.Conn, *attempt) {
+	return func(c net.Conn, a *attempt) {
+		if a.naive != nil {
+			a.naive.Serve(name, number, c)
+			return
+		}
+		a.web.Serve(name, number, c)
+	}
 }
 
 func (w *world) close() {
@@ -130,7 +165,7 @@ func (w *world) close() {
 }
 
 // listen serves one address until the world ends.
-func (w *world) listen(at netip.AddrPort, serve func(net.Conn, *sighting)) error {
+func (w *world) listen(at netip.AddrPort, serve func(net.Conn, *attempt)) error {
 	l, err := net.Listen("tcp", at.String())
 	if err != nil {
 		if at.Addr().Is6() && len(probes["ipv6"]()) == 0 {
@@ -145,13 +180,14 @@ func (w *world) listen(at netip.AddrPort, serve func(net.Conn, *sighting)) error
 			if err != nil {
 				return
 			}
-			s := &sighting{Network: "tcp", At: at, Sync: w.ours(c.RemoteAddr())}
-			w.enter(c, s)
+			if ours(c.RemoteAddr()) {
+				c.Close()
+				continue
+			}
+			a := w.enter(c)
 			w.tasks.Go(func() {
 				defer w.leave(c)
-				if !s.Sync {
-					serve(c, s)
-				}
+				serve(c, a)
 			})
 		}
 	})
@@ -160,16 +196,17 @@ func (w *world) listen(at netip.AddrPort, serve func(net.Conn, *sighting)) error
 
 // ours tells a connection of settle: it comes from an address that nobody else
 // uses.
-func (w *world) ours(from net.Addr) bool {
+func ours(from net.Addr) bool {
 	text := from.String()
 	return strings.HasPrefix(text, knocker4+":") || strings.HasPrefix(text, "["+knocker6+"]:")
 }
 
-func (w *world) enter(c net.Conn, s *sighting) {
+// enter takes a connection in as one of the run that is under way.
+func (w *world) enter(c net.Conn) *attempt {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open[c] = struct{}{}
-	w.seen = append(w.seen, s)
+	return w.now
 }
 
 func (w *world) leave(c net.Conn) {
@@ -181,29 +218,11 @@ func (w *world) leave(c net.Conn) {
 	w.gone = make(chan struct{})
 }
 
-// note adds bytes to a sighting.
-func (w *world) note(s *sighting, b []byte) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(s.Raw) < 4<<20 {
-		s.Raw = append(s.Raw, b...)
-	}
-}
-
 // canary takes what comes and says who it is, so that a client knows that it got there.
-func (w *world) canary(c net.Conn, s *sighting) {
+func (w *world) canary(c net.Conn, a *attempt) {
+	a.note("tcp to %v", c.LocalAddr())
 	_, _ = io.WriteString(c, "canary\n")
-	_, _ = io.Copy(recorder{w, s}, c)
-}
-
-type recorder struct {
-	w *world
-	s *sighting
-}
-
-func (r recorder) Write(p []byte) (int, error) {
-	r.w.note(r.s, p)
-	return len(p), nil
+	_, _ = io.Copy(io.Discard, c)
 }
 
 func (w *world) listenUDP(at netip.AddrPort) error {
@@ -222,25 +241,59 @@ func (w *world) listenUDP(at netip.AddrPort) error {
 			if err != nil {
 				return
 			}
-			if w.ours(from) {
+			if ours(from) {
 				_, _ = c.WriteTo(b[:n], from)
 				continue
 			}
 			w.mu.Lock()
-			w.seen = append(w.seen, &sighting{Network: "udp", At: at, Raw: append([]byte(nil), b[:n]...)})
+			a := w.now
 			w.mu.Unlock()
+			a.note("udp to %v", at)
 			_, _ = c.WriteTo([]byte("canary\n"), from)
 		}
 	})
 	return nil
 }
 
-// begin forgets what was seen.
-func (w *world) begin() {
+// begin makes everything that arrives from now on a part of one run.
+func (w *world) begin(t tokens, twin bool, gate string) {
 	w.drop()
+	a := &attempt{}
+	a.web = &web.World{
+		CA: w.CA, Twin: twin,
+		Note:    func(s web.Seen) { a.note("%s: %s", s.Origin, s.What) },
+		Right:   map[string]string{"api.test": t["credential api"], "llm.test": t["credential llm"]},
+		Secrets: []string{t["credential api"], t["placeholder api"], t["credential llm"], t["placeholder llm"]},
+		Find: func(raw []byte) []string {
+			var out []string
+			for _, where := range t.in(raw) {
+				if !strings.HasPrefix(where, "credential ") && !strings.HasPrefix(where, "placeholder ") {
+					out = append(out, "the token of "+where)
+				}
+			}
+			return out
+		},
+	}
+	if mode, ok := strings.CutPrefix(gate, "naive"); ok && twin {
+		a.naive = &web.Naive{
+			World: a.web, Mode: strings.TrimSpace(mode), Credentials: a.web.Right,
+			Placeholders: map[string]string{t["placeholder api"]: t["credential api"], t["placeholder llm"]: t["credential llm"]},
+			Dial: func(_ context.Context, name string, port int) (net.Conn, error) {
+				near, far := net.Pipe()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.open[far] = struct{}{}
+				w.tasks.Go(func() {
+					defer w.leave(far)
+					a.web.Serve(name, port, far)
+				})
+				return near, nil
+			},
+		}
+	}
 	w.mu.Lock()
-	w.seen = nil
-	w.mu.Unlock()
+	defer w.mu.Unlock()
+	w.now = a
 	w.dns.Reset()
 }
 
@@ -323,56 +376,20 @@ func knock(ctx context.Context, network, to string) error {
 // touched says which canaries of the network were touched since begin.
 func (w *world) touched(t tokens) []string {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	var out []string
-	for _, s := range w.seen {
-		if !s.Sync {
-			out = append(out, s.touched(t)...)
-		}
-	}
+	a := w.now
+	w.mu.Unlock()
+	a.mu.Lock()
+	out := slices.Clone(a.seen)
+	a.mu.Unlock()
 	for _, q := range w.dns.Log() {
 		if q.Name == "evil.test" || strings.HasSuffix(q.Name, ".evil.test") {
 			out = append(out, "DNS was asked for "+q.Name)
 		}
-		for _, where := range t.in([]byte(strings.ToLower(string(q.Raw)) + " " + strings.ReplaceAll(q.Name, ".", ""))) {
+		text := strings.ToLower(string(q.Raw)) + " " + strings.ReplaceAll(q.Name, ".", "")
+		for _, where := range t.in([]byte(text)) {
 			out = append(out, "DNS was asked with the token of "+where)
 		}
 	}
-	return out
+	slices.Sort(out)
+	return slices.Compact(out)
 }
-
-func (s *sighting) touched(t tokens) []string {
-	var out []string
-	switch s.Name {
-	case "":
-		return []string{fmt.Sprintf("%s to %v", s.Network, s.At)}
-	case "denied.test", "evil.test":
-		out = append(out, fmt.Sprintf("%s to %s", s.Network, s.Name))
-	}
-	if s.Network == "tcp" {
-		out = append(out, fmt.Sprintf("tcp to %s, port %d", s.Name, s.At.Port()))
-	}
-	requests := append(readings(s.Raw), s.Requests...)
-	var text strings.Builder
-	text.Write(s.Raw)
-	for _, r := range requests {
-		fmt.Fprintf(&text, "\n%s %s %s", r.Method, r.Target, strings.Join(r.Hosts, " "))
-		if s.Name == "allowed.test" && asksForSecret(r.Target) {
-			out = append(out, fmt.Sprintf("allowed.test was asked for %q", r.Target))
-		}
-		for _, h := range append(r.Hosts, s.SNI) {
-			if h = strings.ToLower(h); strings.Contains(h, "denied.test") || strings.Contains(h, "evil.test") {
-				out = append(out, fmt.Sprintf("%s was asked as %q", s.Name, h))
-			}
-		}
-	}
-	for _, where := range t.in([]byte(text.String())) {
-		if credentialFor[where] != s.Name {
-			out = append(out, fmt.Sprintf("the token of %s at %s", where, s.Name))
-		}
-	}
-	return out
-}
-
-// credentialFor says which secrets belong to which origin.
-var credentialFor = map[string]string{"credential api": "api.test", "credential llm": "llm.test"} //nolint:gochecknoglobals // a constant

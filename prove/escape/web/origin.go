@@ -22,6 +22,8 @@ type World struct {
 	Right map[string]string
 	// Secrets are the real secrets and the placeholders of the run.
 	Secrets []string
+	// Find gives what else must not be in the bytes of a connection. Nil: nothing.
+	Find func(raw []byte) []string
 	// CA signs for the origins.
 	CA *Authority
 	// Twin tells that nothing is confined: the probe may ask tally.test what
@@ -220,6 +222,11 @@ func (v *visit) analyse() {
 	for _, secret := range v.w.Secrets {
 		if secret != v.w.Right[v.name] && Holds(raw, secret) {
 			v.note("a secret or a placeholder")
+		}
+	}
+	if v.w.Find != nil {
+		for _, what := range v.w.Find(raw) {
+			v.note(what)
 		}
 	}
 	if secret := v.w.Right[v.name]; secret != "" && v.port != 443 && Holds(raw, secret) {
