@@ -32,6 +32,7 @@ type asked struct {
 type told struct {
 	Result *Result `json:",omitempty"`
 	Done   bool    `json:",omitempty"`
+	Spoilt bool    `json:",omitempty"` // the world ends, and another one is needed
 	Error  string  `json:",omitempty"`
 }
 
@@ -72,8 +73,19 @@ func (s Settings) share(ctx context.Context, o orders, jobs []job, say func(Resu
 	return errors.Join(errs...)
 }
 
-// supply starts a world and gives it jobs until there are none.
+// supply has worlds work, one after the other, until there are no jobs.
 func (s Settings) supply(ctx context.Context, n int, o orders, queue <-chan job, say func(Result)) error {
+	for {
+		spoilt, err := s.live(ctx, n, o, queue, say)
+		if err != nil || !spoilt {
+			return err
+		}
+	}
+}
+
+// live starts a world and gives it jobs until there are none, or until one has
+// spoilt it.
+func (s Settings) live(ctx context.Context, n int, o orders, queue <-chan job, say func(Result)) (bool, error) {
 	// The kernel ends what a thread started when the thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -82,16 +94,16 @@ func (s Settings) supply(ctx context.Context, n int, o orders, queue <-chan job,
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return err
+		return false, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start a world: %w", err)
+		return false, fmt.Errorf("start a world: %w", err)
 	}
-	err = converse(json.NewEncoder(in), json.NewDecoder(out), asked{Number: n, Orders: &o}, queue, say)
+	spoilt, err := converse(json.NewEncoder(in), json.NewDecoder(out), asked{Number: n, Orders: &o}, queue, say)
 	if err != nil {
 		_ = cmd.Process.Kill()
 	}
@@ -99,32 +111,34 @@ func (s Settings) supply(ctx context.Context, n int, o orders, queue <-chan job,
 	if waited := cmd.Wait(); err == nil && waited != nil && ctx.Err() == nil {
 		err = fmt.Errorf("a world: %w", waited)
 	}
-	return err
+	return spoilt, err
 }
 
-func converse(to *json.Encoder, from *json.Decoder, first asked, queue <-chan job, say func(Result)) error {
+func converse(to *json.Encoder, from *json.Decoder, first asked, queue <-chan job, say func(Result)) (spoilt bool, err error) {
 	if err := to.Encode(first); err != nil {
-		return err
+		return false, err
 	}
 	for j := range queue {
 		if err := to.Encode(asked{Job: &j}); err != nil {
-			return err
+			return false, err
 		}
 		for done := false; !done; {
 			var t told
 			if err := from.Decode(&t); err != nil {
-				return fmt.Errorf("%s: a world ended: %w", j.Case.ID, err)
+				return false, fmt.Errorf("%s: a world ended: %w", j.Case.ID, err)
 			}
 			switch {
 			case t.Error != "":
-				return errors.New(t.Error)
+				return false, errors.New(t.Error)
 			case t.Result != nil:
 				say(*t.Result)
 			}
-			done = t.Done
+			if done = t.Done; t.Spoilt {
+				return true, nil
+			}
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // separate are the namespaces of a world. An ordinary user gets the
@@ -191,7 +205,7 @@ func inWorld(in io.Reader, out io.Writer) error {
 		if err := w.do(context.Background(), *next.Job, func(r Result) { _ = to.Encode(told{Result: &r}) }); err != nil {
 			return err
 		}
-		if err := to.Encode(told{Done: true}); err != nil {
+		if err := to.Encode(told{Done: true, Spoilt: w.spoilt}); err != nil || w.spoilt {
 			return err
 		}
 	}

@@ -44,8 +44,11 @@ type Record struct {
 // Main is the command line; it gives the exit code: 0 when nothing escaped and
 // nothing failed, 1 when something did, 2 when the table could not be run.
 func Main(args []string) int {
-	if len(args) == 1 && args[0] == worldArg {
+	switch {
+	case len(args) == 1 && args[0] == worldArg:
 		return serveWorld()
+	case len(args) == 1 && args[0] == victimArg:
+		return serveVictim()
 	}
 	s, file, err := flags(args)
 	if err != nil {
@@ -126,7 +129,8 @@ func (s Settings) print(out io.Writer, r Result) {
 	if s.Verbose {
 		line += fmt.Sprintf(" (%d ms)", r.Millis)
 		if len(r.Twin) > 0 {
-			line += "\n      twin: " + strings.Join(r.Twin, "; ")
+			const most = 6
+			line += fmt.Sprintf("\n      twin, %d ways: %s", len(r.Twin), strings.Join(r.Twin[:min(most, len(r.Twin))], "; "))
 		}
 	}
 	if r.Output != "" && (s.Verbose || r.bad()) {
@@ -265,6 +269,9 @@ func base(a account, lib string) (string, error) {
 			m.add(install(filepath.Join(lib, f.Name()), filepath.Join(to, f.Name()), 0o755))
 		}
 	}
+	self, err := os.Executable()
+	m.add(err)
+	m.add(install(self, filepath.Join(dir, "escapes"), 0o755))
 	m.own(dir, a)
 	return dir, errors.Join(m.errs...)
 }

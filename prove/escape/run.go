@@ -63,6 +63,7 @@ type worker struct {
 	number int
 	world  *world
 	count  int
+	spoilt bool // the world was changed and must be made anew
 }
 
 const binPath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -77,7 +78,15 @@ func (w *worker) run(ctx context.Context, t trial) (Outcome, error) {
 	if !w.Keep {
 		defer p.remove()
 	}
-	cmd, err := w.prepare(p, t)
+	if err := plantKey(p.tokens.fresh("session keyring")); err != nil {
+		return Outcome{}, err
+	}
+	v, err := startVictim(filepath.Join(w.Base[t.Account.Kind], "escapes"), p, t.Account)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer v.end()
+	cmd, err := w.prepare(p, v, t)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -88,24 +97,42 @@ func (w *worker) run(ctx context.Context, t trial) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	before := observe(w.Bin)
 	w.world.begin(p.tokens, t.Twin, t.Case.Control)
 	o, err := execute(ctx, cmd, t.Case.Kill)
 	again()
 	if err != nil {
 		return o, err
 	}
-	if err := w.world.settle(ctx); err != nil {
-		return o, err
+	touched, err := w.look(ctx, p, v, o, before)
+	o.judge(touched)
+	return o, err
+}
+
+// look goes round the canaries. Processes come first: what still runs could
+// touch them later.
+func (w *worker) look(ctx context.Context, p *place, v *victim, o Outcome, before system) ([]string, error) {
+	touched := leftover(v.PID)
+	if changed := before.changed(observe(w.Bin)); len(changed) > 0 {
+		// A world that was changed is no ground for the next run.
+		w.spoilt = true
+		touched = append(touched, changed...)
 	}
-	touched, err := p.touched()
-	touched = append(touched, w.world.touched(p.tokens)...)
+	touched = append(touched, v.touched()...)
+	if err := w.world.settle(ctx); err != nil {
+		if !w.spoilt {
+			return touched, err
+		}
+		touched = append(touched, err.Error())
+	}
+	files, err := p.touched()
+	touched = append(append(touched, files...), w.world.touched(p.tokens)...)
 	for _, where := range p.tokens.in([]byte(o.Stdout + o.Stderr)) {
 		if !strings.HasPrefix(where, "placeholder ") {
 			touched = append(touched, "the token of "+where+" in the output")
 		}
 	}
-	o.judge(touched)
-	return o, err
+	return touched, err
 }
 
 // judge decides, from what was touched and what the scripts said.
@@ -143,11 +170,12 @@ func tail(text string) string {
 }
 
 // prepare writes the scripts and gives the command of the host script.
-func (w *worker) prepare(p *place, t trial) (*exec.Cmd, error) {
+func (w *worker) prepare(p *place, v *victim, t trial) (*exec.Cmd, error) {
 	m := &maker{}
 	vars := map[string]string{
 		"WS": p.Work, "OUTSIDE": p.Outside, "VARIANT": t.Variant, "SEED": strconv.FormatInt(w.Seed, 10),
-		"HOST_HOME": p.Home, "PORT": strconv.Itoa(port), "CA": filepath.Join(p.Work, "probe", "ca.pem"),
+		"HOST_HOME": p.Home, "PORT": strconv.Itoa(port), "VICTIM": strconv.Itoa(v.PID), "SHM_KEY": strconv.Itoa(v.Key), "SHM_ID": strconv.Itoa(v.ID),
+		"CA": filepath.Join(p.Work, "probe", "ca.pem"),
 	}
 	m.write(filepath.Join(p.Dir, "policy", "ca.pem"), string(w.world.CA.PEM()), 0o644)
 	maps.Copy(vars, w.programs(m, p, t.Case, t.Account, vars))
