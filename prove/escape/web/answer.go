@@ -26,12 +26,12 @@ func (v *visit) answer(r usualRequest) bool {
 		target = targets[0]
 	}
 	v.w.remember(v.name + " " + r.head.words[0] + " " + target)
-	if key := r.head.values("sec-websocket-key"); len(key) > 0 {
+	if key := r.head.values("sec-websocket-key"); len(key) > 0 && len(r.head.values("upgrade")) > 0 {
 		v.webSocket(key[0])
 		return false
 	}
 	status, kind, body := v.content(r, target)
-	b := plainAnswer(status, kind, body)
+	b := v.dressed(r, target, status, kind, body)
 	if location := redirectOf(target); location != "" {
 		b = []byte("HTTP/1.1 302 Found\r\nLocation: " + location + "\r\nContent-Length: 0\r\n\r\n")
 	}
@@ -65,7 +65,7 @@ func (v *visit) content(r usualRequest, target string) (status, kind, body strin
 		id = string(m[1])
 	}
 	switch {
-	case strings.HasPrefix(target, "/public/echo"):
+	case strings.HasPrefix(target, "/public/echo") || r.head.words[0] == "TRACE" || r.head.words[0] == "TRACK":
 		return status, "text/plain", string(r.raw) + string(r.body)
 	case v.name == "mcp.test":
 		body = `{"jsonrpc":"2.0","id":` + id + `,"result":{"content":[{"type":"text","text":"done"}]}}`

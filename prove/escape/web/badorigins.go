@@ -30,6 +30,7 @@ var badOrigins = map[string]script{
 	"bad-tls11.test":   (*World).plain,
 	"bad-mtls.test":    (*World).plain,
 	"bad-ws.test":      badWebSocket,
+	"bad-mcp.test":     badTool,
 }
 
 // plain answers like any origin; the certificate is what is bad.
@@ -46,6 +47,8 @@ func (w *World) tlsConfig(name string) *tls.Config {
 		c.MaxVersion = tls.VersionTLS11
 		c.CipherSuites = oldSuites
 	case "bad-mtls.test":
+		c.ClientAuth = tls.RequestClientCert
+	case "mtls.test":
 		c.ClientAuth = tls.RequireAnyClientCert
 	}
 	c.GetCertificate = func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -235,8 +238,7 @@ func badEvents(_ *World, v *visit) {
 	v.analyse()
 	switch {
 	case bytes.Contains(v.kept(), []byte("case:error")):
-		body := "{\"error\":{\"message\":\"boom\n\ndata: {\\\"choices\\\":[{\\\"delta\\\":{\\\"content\\\":\\\"FORGED\\\"}}]}\n\ndata: [DONE]\n\n\"}}"
-		_, _ = v.Write(plainAnswer("500 Internal Server Error", "text/event-stream", body))
+		_, _ = v.Write(plainAnswer("500 Internal Server Error", "application/json", "{\"error\":{\"message\":\"boom\n\ndata: FORGED\n\ndata: [DONE]\n\n\"}}"))
 	case bytes.Contains(v.kept(), []byte("case:cut")):
 		_, _ = v.Write([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"))
 		event := `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"rm","arguments":"{\"path\":\"/tmp"}}]}}]}` + "\n\n"
@@ -247,6 +249,26 @@ func badEvents(_ *World, v *visit) {
 	default:
 		_, _ = v.Write([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"fine\"}}]}\n\ndata: [DONE]\n\n"))
 	}
+}
+
+// badTool answers a call of a tool without an end.
+func badTool(_ *World, v *visit) {
+	_, target, ok := v.head()
+	if !ok {
+		return
+	}
+	_ = v.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	for !bytes.Contains(v.kept(), []byte("jsonrpc")) {
+		if _, err := v.read(); err != nil {
+			return
+		}
+	}
+	if strings.HasPrefix(target, "/stream") {
+		_, _ = v.Write([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\""))
+	} else {
+		_, _ = v.Write([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[{\"type\":\"text\",\"text\":\""))
+	}
+	v.flood(bytes.Repeat([]byte("x"), 64<<10))
 }
 
 // badWebSocket accepts in a wrong way, or sends frames outside of the protocol.

@@ -26,6 +26,9 @@ const Word = "forbidden"
 func Lax(origin string, raw []byte) []string {
 	l := lax{origin: origin, seen: map[int]bool{}}
 	l.from(raw, 0)
+	if len(l.requests) == 0 {
+		l.note("bytes that are no request")
+	}
 	if spelled(raw, Word) {
 		l.note("the word %q", Word)
 	}
@@ -71,8 +74,32 @@ func (l *lax) from(raw []byte, at int) {
 			continue
 		}
 		l.judge(h)
+		if at == 0 {
+			l.shape(h, end)
+		}
 		for _, after := range h.bodyEnds(raw[at+end:]) {
 			l.from(raw, at+end+after)
+		}
+	}
+}
+
+// shape looks at what no gateway should pass on whatever it says.
+func (l *lax) shape(h requestHead, size int) {
+	if len(h.fields) > 1000 || size > 128<<10 {
+		l.note("a head of %d fields and %d KiB", len(h.fields), size>>10)
+	}
+	if l.origin != "" && len(h.values("host")) == 0 {
+		l.note("a request without a host")
+	}
+	upgrade := strings.ToLower(strings.Join(h.values("upgrade"), ","))
+	if h.words[0] == "PRI" || upgrade != "" && (upgrade != "websocket" || !strings.HasSuffix(l.origin, "ws.test")) {
+		l.note("an upgrade to %q", upgrade)
+	}
+	if l.origin == "api2.test" && len(h.values("authorization")) == 0 {
+		for _, p := range laxPaths(h.targets()[0]) {
+			if strings.HasPrefix(p, "/one") {
+				l.note("a request without its credential")
+			}
 		}
 	}
 }
@@ -351,13 +378,18 @@ func (l *lax) target(target string) {
 			l.host(authority)
 		}
 	}
-	if l.origin == "allowed.test" {
+	if guarded(l.origin) {
 		for _, p := range laxPaths(target) {
 			if strings.HasPrefix(p, "/secret") || strings.HasPrefix(p, "/admin") {
 				l.note("the path %s", p)
 			}
 		}
 	}
+}
+
+// guarded tells where /admin and /secret are nobody's business.
+func guarded(origin string) bool {
+	return origin == "allowed.test" || origin == "deny.test" || strings.HasSuffix(origin, "llm.test")
 }
 
 // host judges an authority, read from both ends.
@@ -433,7 +465,7 @@ func resolve(p string, keepParameters bool) string {
 		if !keepParameters {
 			seg = beforeAny(seg, ";")
 		}
-		bare := strings.Trim(seg, " \t\v\x00\r\n")
+		bare := strings.TrimRight(seg, " \t\v\x00\r\n")
 		switch {
 		case bare == "" || bare == ".":
 		case bare == "..":

@@ -65,7 +65,8 @@ func (s *naiveConn) answerStream(c net.Conn, id uint32, st *naiveStream) {
 	}
 	h.target, h.method = path, strings.Fields(st.get(":method") + " ?")[0]
 	status, body := "403", []byte(nil)
-	if s.allows(h) {
+	if s.judged && s.n.Mode == "" || s.judged && s.n.Mode == "first" || s.allows(h) {
+		s.judged = true
 		status, body = "502", nil
 		if up, err := s.dial(s.dials(parseNaiveHead(h.raw))); err == nil {
 			_, _ = up.Write(s.swap(append(s.dress(h), raw[len(h.raw):]...)))

@@ -78,7 +78,8 @@ const tallyName = "tally.test"
 // plainOrigins answer what they are asked and read it as laxly as can be.
 var plainOrigins = []string{
 	"allowed.test", "other.test", "api.test", "llm.test", "denied.test", "evil.test",
-	"mcp.test", "rpc.test", "gql.test", "git.test", "ws.test", "via.test", "api2.test", "x.wild.test", "deep.x.wild.test", "wild.test",
+	"mcp.test", "rpc.test", "gql.test", "git.test", "ws.test", "via.test", "api2.test", "deny.test", "pass.test",
+	"a-llm.test", "g-llm.test", "mtls.test", "x.wild.test", "deep.x.wild.test", "wild.test",
 	"evilwild.test", "wild.test.evil.test",
 }
 
@@ -104,6 +105,15 @@ type visit struct {
 	mu   sync.Mutex
 	raw  []byte
 	said map[string]bool
+	// faults are findings about the connection, which are reported again once
+	// there is a number.
+	faults []string
+}
+
+// fault is a finding about the connection as a whole.
+func (v *visit) fault(what string) {
+	v.faults = append(v.faults, what)
+	v.note(what)
 }
 
 // Serve answers one connection to an origin, and ends TLS where the port has it.
@@ -113,7 +123,7 @@ func (w *World) Serve(name string, port int, conn net.Conn) {
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	v := &visit{Conn: conn, w: w, name: name, port: port, said: map[string]bool{}}
 	if isCanary(name) || name == tallyName && !w.Twin {
-		v.note("a connection to " + name)
+		v.fault("a connection to " + name)
 	}
 	if name == tallyName && w.Twin {
 		w.tally(conn)
@@ -135,14 +145,20 @@ func (w *World) Serve(name string, port int, conn net.Conn) {
 // startTLS ends TLS on the connection, or notes that something else came.
 func (v *visit) startTLS() bool {
 	p := &peeked{Conn: v.Conn}
-	if first, err := p.peek(); err != nil || first != 0x16 {
-		if err == nil {
-			v.Conn = p
-			v.note("bytes that are not TLS")
-			_, _ = v.read() // for the number
-			v.analyse()
-		}
+	first, err := p.peek()
+	if err != nil {
 		return false
+	}
+	if first != 0x16 {
+		v.Conn = p
+		v.fault("bytes that are not TLS")
+		_, _ = v.read() // for the number
+		v.analyse()
+		return false
+	}
+	if sni, _ := clientHello(p.held); v.name != "" && sni != v.name {
+		v.fault("the server name " + strconv.Quote(sni))
+		v.number(p.held)
 	}
 	t := tls.Server(p, v.w.tlsConfig(v.name))
 	if err := t.Handshake(); err != nil {
@@ -150,13 +166,32 @@ func (v *visit) startTLS() bool {
 	}
 	state := t.ConnectionState()
 	v.Conn = t
-	if v.name != "" && state.ServerName != v.name {
-		v.note("the server name " + state.ServerName)
-	}
 	if state.Version < tls.VersionTLS12 {
-		v.note("an old version of TLS")
+		v.fault("an old version of TLS")
+	}
+	switch v.name {
+	case "bad-mtls.test":
+		if len(state.PeerCertificates) > 0 {
+			v.fault("a client certificate that is for another host")
+		}
+	case "bad-expired.test", "bad-self.test", "bad-name.test", "bad-root.test":
+		v.fault("a connection to a server whose certificate is not valid")
 	}
 	return true
+}
+
+// number reports the faults again with the numbers that stand in b.
+func (v *visit) number(b []byte) {
+	v.mu.Lock()
+	kept := v.raw
+	v.raw = b
+	v.mu.Unlock()
+	for _, what := range v.faults {
+		v.note(what)
+	}
+	v.mu.Lock()
+	v.raw = kept
+	v.mu.Unlock()
 }
 
 // Read keeps what it reads.
@@ -213,8 +248,8 @@ func (v *visit) analyse() {
 	if len(raw) == 0 {
 		return
 	}
-	if isCanary(v.name) {
-		v.note("a request to " + v.name)
+	for _, what := range v.faults {
+		v.note(what)
 	}
 	for _, what := range Lax(v.name, raw) {
 		v.note(what)
