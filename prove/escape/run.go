@@ -31,7 +31,10 @@ const (
 type Outcome struct {
 	Verdict Verdict
 	// Why lists what was touched, or what went wrong.
-	Why    []string
+	Why []string
+	// Missed lists the variants of which the probe says that nothing came of
+	// them. A twin with any is no control.
+	Missed []string
 	Stdout string
 	Stderr string
 	Exit   int
@@ -146,6 +149,8 @@ func (o *Outcome) judge(touched []string) {
 			touched = append(touched, line)
 		case strings.HasPrefix(line, "BROKEN"):
 			broken = append(broken, line)
+		case strings.HasPrefix(line, "MISSED"):
+			o.Missed = append(o.Missed, line)
 		case line == "DONE":
 			done = true
 		}

@@ -58,8 +58,8 @@ func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
 		}
 		for _, configuration := range j.Configurations {
 			r := Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: configuration, Variant: variant, Twin: twin.Why}
-			if twin.Verdict != Escaped {
-				r.Status, r.Reason = StatusNotExercised, []string{"control: bare, nothing was touched: " + strings.Join(twin.Why, "; ")}
+			if twin.Verdict != Escaped || len(twin.Missed) > 0 {
+				r.Status, r.Reason = StatusNotExercised, []string{"control: " + j.Case.Control + ", nothing was touched: " + strings.Join(append(twin.Missed, twin.Why...), "; ")}
 				r.Twin, r.Output = nil, output(twin)
 				say(r)
 				continue

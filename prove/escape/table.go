@@ -71,7 +71,7 @@ var (
 
 // controls are how a twin can be run; a word after "naive" is the gateway's
 // mistake, see web.Naive.
-var controls = []string{"bare", "own", "naive", "naive first", "naive each", "naive deny", "naive suffix", "naive host"} //nolint:gochecknoglobals // a constant
+var controls = []string{"bare", "own", "naive", "naive first", "naive each", "naive deny", "naive suffix", "naive host", "naive sni", "naive follow", "naive buffer", "naive events", "naive fragile"} //nolint:gochecknoglobals // a constant
 
 var sections = []string{"host", "probe", "python", "c", "policy", "control", "lines"} //nolint:gochecknoglobals // a constant
 
