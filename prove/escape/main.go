@@ -49,6 +49,8 @@ func Main(args []string) int {
 		return serveWorld()
 	case len(args) == 1 && args[0] == victimArg:
 		return serveVictim()
+	case len(args) > 1 && args[0] == refuseArg:
+		return refuse(args[1:])
 	}
 	s, file, err := flags(args)
 	if err != nil {
@@ -83,7 +85,7 @@ func Main(args []string) int {
 // bad tells whether a result keeps the proof from being green.
 func (r Result) bad() bool {
 	switch r.Status {
-	case StatusContained:
+	case StatusContained, StatusDropped:
 		return false
 	case StatusNotExercised:
 		return !strings.HasPrefix(r.Reason[0], "kernel: ") && !strings.HasPrefix(r.Reason[0], "machine: ")

@@ -80,10 +80,13 @@ func (p *place) arm() error {
 }
 
 // touched says which canaries of the file system were touched since.
-func (p *place) touched() ([]string, error) {
+func (p *place) touched(configuration string) ([]string, error) {
 	var out []string
 	note := func(where string, was tree, now tree) {
 		for _, what := range was.changed(now) {
+			if overlooked(configuration, where, what) {
+				continue
+			}
 			out = append(out, where+"/"+what)
 		}
 	}

@@ -46,7 +46,7 @@ type trial struct {
 	Case          Case
 	Configuration string
 	Account       account
-	Variant       string
+	Variant       variant
 	// Twin asks for the run without the sandbox.
 	Twin bool
 }
@@ -84,7 +84,7 @@ func (w *worker) run(ctx context.Context, t trial) (Outcome, error) {
 	if err := plantKey(p.tokens.fresh("session keyring")); err != nil {
 		return Outcome{}, err
 	}
-	v, err := startVictim(filepath.Join(w.Base[t.Account.Kind], "escapes"), p, t.Account)
+	v, err := startVictim(w.tool(t.Account), p, t.Account)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -107,14 +107,17 @@ func (w *worker) run(ctx context.Context, t trial) (Outcome, error) {
 	if err != nil {
 		return o, err
 	}
-	touched, err := w.look(ctx, p, v, o, before)
+	touched, err := w.look(ctx, p, v, o, before, t.Configuration)
 	o.judge(touched)
 	return o, err
 }
 
+// tool is this program, where the account can execute it.
+func (w *worker) tool(a account) string { return filepath.Join(w.Base[a.Kind], "escapes") }
+
 // look goes round the canaries. Processes come first: what still runs could
 // touch them later.
-func (w *worker) look(ctx context.Context, p *place, v *victim, o Outcome, before system) ([]string, error) {
+func (w *worker) look(ctx context.Context, p *place, v *victim, o Outcome, before system, configuration string) ([]string, error) {
 	touched := leftover(v.PID)
 	if changed := before.changed(observe(w.Bin)); len(changed) > 0 {
 		// A world that was changed is no ground for the next run.
@@ -128,7 +131,7 @@ func (w *worker) look(ctx context.Context, p *place, v *victim, o Outcome, befor
 		}
 		touched = append(touched, err.Error())
 	}
-	files, err := p.touched()
+	files, err := p.touched(configuration)
 	touched = append(append(touched, files...), w.world.touched(p.tokens)...)
 	for _, where := range p.tokens.in([]byte(o.Stdout + o.Stderr)) {
 		if !strings.HasPrefix(where, "placeholder ") {
@@ -178,9 +181,12 @@ func tail(text string) string {
 func (w *worker) prepare(p *place, v *victim, t trial) (*exec.Cmd, error) {
 	m := &maker{}
 	vars := map[string]string{
-		"WS": p.Work, "OUTSIDE": p.Outside, "VARIANT": t.Variant, "SEED": strconv.FormatInt(w.Seed, 10),
+		"WS": p.Work, "OUTSIDE": p.Outside, "SEED": strconv.FormatInt(w.Seed, 10),
 		"HOST_HOME": p.Home, "PORT": strconv.Itoa(port), "VICTIM": strconv.Itoa(v.PID), "SHM_KEY": strconv.Itoa(v.Key), "SHM_ID": strconv.Itoa(v.ID),
 		"CA": filepath.Join(p.Work, "probe", "ca.pem"),
+	}
+	if vars["VARIANT"] = t.Variant.Value; t.Case.Variants != "lines" {
+		vars["VARIANT"] = t.Variant.fill(vars)
 	}
 	m.write(filepath.Join(p.Dir, "policy", "ca.pem"), string(w.world.CA.PEM()), 0o644)
 	maps.Copy(vars, w.programs(m, p, t.Case, t.Account, vars))
@@ -192,7 +198,10 @@ func (w *worker) prepare(p *place, v *victim, t trial) (*exec.Cmd, error) {
 	}
 	sandbox := `exec "$@"`
 	if !t.Twin {
-		sandbox = fmt.Sprintf(`exec %s --quiet --policy %s -- "$@"`, quoted(w.Bin), quoted(policy))
+		sandbox = fmt.Sprintf(`exec %s --quiet --no-supervise --policy %s -- "$@"`, quoted(w.Bin), quoted(policy))
+		if t.Configuration == weak {
+			sandbox = strings.Replace(sandbox, "exec", "exec "+quoted(w.tool(t.Account))+" "+refuseArg, 1)
+		}
 	}
 	vars["SANDBOX"], vars["RUN"] = filepath.Join(p.Dir, "sandbox"), p.Dir
 	vars["WRAP"], vars["POLICY"], vars["LIB"] = w.Bin, policy, filepath.Join(w.Base[t.Account.Kind], "lib")
@@ -291,7 +300,6 @@ func execute(ctx context.Context, cmd *exec.Cmd, limit time.Duration) (Outcome, 
 	err := cmd.Wait()
 	late := !timer.Stop()
 	stop()
-	kill() // what is left of it
 	o := Outcome{Stdout: stdout.String(), Stderr: stderr.String(), Exit: cmd.ProcessState.ExitCode(), Took: time.Since(began)}
 	if late {
 		o.Why = append(o.Why, fmt.Sprintf("not done after %v", limit))

@@ -21,6 +21,9 @@ const (
 	StatusEscaped      Status = "escaped"
 	StatusNotExercised Status = "not exercised"
 	StatusFailed       Status = "failed"
+	// StatusDropped is a variant made by chance that is no attack: it does not
+	// work bare either.
+	StatusDropped Status = "dropped"
 )
 
 // Result is one line of the record.
@@ -45,7 +48,7 @@ type job struct {
 	Case           Case
 	Account        account
 	Configurations []string
-	Variants       []string
+	Variants       []variant
 }
 
 // do runs the twins of a job and what may then be run inside.
@@ -57,10 +60,13 @@ func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
 			return fmt.Errorf("%s: twin: %w", j.Case.ID, err)
 		}
 		for _, configuration := range j.Configurations {
-			r := Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: configuration, Variant: variant, Twin: twin.Why}
+			r := Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: configuration, Variant: variant.Value, Twin: twin.Why}
 			if twin.Verdict != Escaped || len(twin.Missed) > 0 {
 				r.Status, r.Reason = StatusNotExercised, []string{"control: " + j.Case.Control + ", nothing was touched: " + strings.Join(append(twin.Missed, twin.Why...), "; ")}
 				r.Twin, r.Output = nil, output(twin)
+				if variant.Random {
+					r.Status = StatusDropped
+				}
 				say(r)
 				continue
 			}
