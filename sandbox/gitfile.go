@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
@@ -12,24 +13,31 @@ import (
 // gitFileSize bounds what is read of a .git file: a path and a few words.
 const gitFileSize = 16 << 10
 
-// keepPointed protects for an entry below a .git that is a file, as in a linked
-// worktree (gitrepository-layout(5)), the file itself and the same entry where
-// git looks for it: in the directory that the file names, and in the one whose
-// configuration and hooks that one shares.
+// keepPointed protects for an entry below a .git the same entry wherever else
+// git looks for it (gitrepository-layout(5)). Where .git is a file, as in a linked
+// worktree, that is in the directory that the file names and in the one whose
+// configuration and hooks that one shares, and the file itself is protected too.
+// What each linked worktree has of its own lies in a directory of its own: the
+// worktree may be outside, where the user runs git.
 func (v *view) keepPointed(literal, rule string, pos policy.Pos) error {
 	at := strings.Index(literal, "/.git/")
 	if at < 0 {
 		return nil
 	}
 	pointer, rest := literal[:at+len("/.git")], literal[at+len("/.git/"):]
+	dirs := gitDirs(pointer)
 	names := []string{}
-	for _, dir := range gitDirs(pointer) {
+	for _, dir := range dirs {
 		names = append(names, filepath.Join(dir, rest))
 	}
 	if len(names) > 0 {
 		names = append(names, pointer)
 	}
-	for _, name := range names {
+	for _, dir := range append(dirs, pointer) {
+		names = append(names, ofWorktrees(dir, rest)...)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
 		r, err := resolve(name)
 		// A repository may hold hard links anywhere that is read-only inside.
 		if _, writable := v.writableAbove(r.real); !writable {
@@ -40,6 +48,22 @@ func (v *view) keepPointed(literal, rule string, pos policy.Pos) error {
 		}
 	}
 	return nil
+}
+
+// ofWorktrees gives an entry as the linked worktrees of a repository have it,
+// none when they share it.
+func ofWorktrees(dir, entry string) (out []string) {
+	if entry != "commondir" && entry != "config.worktree" {
+		return nil
+	}
+	// One that cannot be read has none that git could use.
+	entries, _ := os.ReadDir(filepath.Join(dir, "worktrees"))
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, filepath.Join(dir, "worktrees", e.Name(), entry))
+		}
+	}
+	return out
 }
 
 // gitDirs gives the directories that a .git file leads to, none when it is no

@@ -53,3 +53,34 @@ func TestProtectFollowsGitFiles(t *testing.T) {
 		})
 	}
 }
+
+// A linked worktree elsewhere takes its configuration from the directory that
+// the repository keeps for it: what git obeys there is protected, too.
+func TestProtectWorktreesOfTheRepository(t *testing.T) {
+	const one, two = "ws/.git/worktrees/one", "ws/.git/worktrees/two"
+	dir := layout(t, map[string]string{
+		"bin/tool": "x", "ws/.git/config": "x", one + "/commondir": "../..\n", one + "/HEAD": "x",
+		two + "/commondir": "../..\n", two + "/config.worktree": "x", "ws/.git/worktrees/stray": "x",
+	})
+	p := policy.Policy{Workspace: workspace(dir, "ws")}
+	p.Filesystem.Protect = at(dir, "ws/.git/config", "ws/.git/commondir", "ws/.git/config.worktree")
+	plan, err := planned(dir, p, func(h *Host) { h.Cwd = filepath.Join(dir, "ws") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	anyOrder := cmpopts.SortSlices(strings.Compare)
+	covers := []string{
+		"pin ws/.git", "pin ws/.git/worktrees", "pin " + one, "pin " + two, "protect ws/.git/config",
+		"protect " + one + "/commondir", "protect " + two + "/commondir", "protect " + two + "/config.worktree",
+	}
+	if diff := cmp.Diff(covers, entriesOf(plan, dir, KindPin, KindProtect), anyOrder); diff != "" {
+		t.Errorf("covers (-want +got):\n%s", diff)
+	}
+	guard := []string{
+		"ws/.git/config", "ws/.git/commondir", "ws/.git/config.worktree",
+		one + "/commondir", one + "/config.worktree", two + "/commondir", two + "/config.worktree",
+	}
+	if diff := cmp.Diff(guard, guardedNames(plan, dir), anyOrder); diff != "" {
+		t.Errorf("guarded (-want +got):\n%s", diff)
+	}
+}

@@ -51,7 +51,8 @@ func systemEntries(p Plan, hostRoot bool) []Entry {
 		Entry{Kind: KindMqueue, Target: "/dev/mqueue", Write: true, Rule: made},
 		Entry{Kind: KindSeal, Target: "/dev", Rule: made},
 	)
-	if !p.UserNS || hostRoot {
+	sealed := !p.UserNS || hostRoot
+	if sealed {
 		// Otherwise programs that make user namespaces write their own id maps.
 		// Host user 0 must not: the mode of an entry is the same on the host.
 		out = append(out, Entry{Kind: KindSeal, Target: "/proc", Rule: made})
@@ -61,7 +62,7 @@ func systemEntries(p Plan, hostRoot bool) []Entry {
 			out = append(out, Entry{Kind: KindMask, Target: path, Dir: st.IsDir(), Rule: made})
 		}
 	}
-	for _, path := range readonlyPaths(hostRoot) {
+	for _, path := range readonlyPaths(hostRoot, sealed) {
 		if st, err := os.Lstat(path); err == nil {
 			out = append(out, Entry{Kind: KindProtect, Target: path, Dir: st.IsDir(), Rule: made})
 		}
@@ -81,12 +82,16 @@ func maskedPaths(hostRoot bool) []string {
 }
 
 // readonlyPaths are what the owner could write: host user 0 owns all of it, and
-// an ordinary user the settings of the sandbox's own namespaces.
-func readonlyPaths(hostRoot bool) []string {
-	if !hostRoot {
+// an ordinary user the settings of the sandbox's own namespaces. In /proc that is
+// not sealed everybody could have the kernel watch the whole machine's pressure.
+func readonlyPaths(hostRoot, sealed bool) []string {
+	switch {
+	case hostRoot:
+		return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}
+	case sealed:
 		return []string{"/proc/sys"}
 	}
-	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"}
+	return []string{"/proc/sys", "/proc/pressure"}
 }
 
 // instance mounts a new instance of a kernel file system.

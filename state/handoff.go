@@ -67,6 +67,14 @@ var handoff = []struct {
 	{tree, ".mise", "mise runs it on entering the directory"},
 	{name, ".tool-versions", "mise and asdf choose programs by it"},
 	{name, ".autoenv", "autoenv runs it on entering the directory"},
+	{name, ".nvmrc", "nvm and the like choose a program by it"},
+	{name, ".node-version", "version managers choose a program by it"},
+	{name, ".python-version", "version managers choose a program by it"},
+	{name, ".ruby-version", "version managers choose a program by it"},
+	{name, ".java-version", "version managers choose a program by it"},
+	{name, ".sdkmanrc", "sdkman chooses programs by it"},
+	{name, "rust-toolchain", "rustup takes cargo and rustc from where it points"},
+	{name, "rust-toolchain.toml", "rustup takes cargo and rustc from where it points"},
 
 	{tree, ".vscode", "the editor runs tasks and settings"},
 	{ending, ".code-workspace", "the editor runs tasks and settings"},
@@ -127,6 +135,25 @@ var handoff = []struct {
 	{name, ".gdbinit", "gdb runs it"},
 	{name, ".lldbinit", "lldb runs it"},
 	{name, "vagrantfile", "vagrant runs it"},
+	{ending, ".config.js", "the tool that it is for runs it, an editor's plugin too"},
+	{ending, ".config.cjs", "the tool that it is for runs it, an editor's plugin too"},
+	{ending, ".config.mjs", "the tool that it is for runs it, an editor's plugin too"},
+	{ending, ".config.ts", "the tool that it is for runs it, an editor's plugin too"},
+	{name, ".eslintrc.js", "eslint runs it, an editor's plugin too"},
+	{name, ".eslintrc.cjs", "eslint runs it, an editor's plugin too"},
+	{name, ".bazelrc", "bazel takes options from it, programs to run among them"},
+	{name, "flake.nix", "nix builds it"},
+	{name, "shell.nix", "nix builds and enters it"},
+	{name, "default.nix", "nix builds it"},
+	{name, "procfile", "foreman and the like run it"},
+	{name, "tiltfile", "tilt runs it"},
+	{name, "meson.build", "meson runs its commands"},
+	{name, "sconstruct", "scons runs it"},
+	{name, ".irbrc", "irb runs it"},
+	{name, ".pryrc", "pry runs it"},
+	{name, ".rprofile", "R runs it at its start"},
+	{name, ".octaverc", "octave runs it at its start"},
+	{name, ".latexmkrc", "latexmk runs it"},
 	{name, "build.rs", "cargo runs it"},
 	{name, "cargo.toml", "cargo names its build script and dependencies in it"},
 	{tree, ".cargo", "cargo takes the linker, runner and wrapper from it"},
@@ -224,8 +251,12 @@ func Runs(rel string) string {
 	if by := table.names[last]; by != "" {
 		return by
 	}
-	if by := table.endings[path.Ext(last)]; by != "" {
-		return by
+	short := path.Ext(last)
+	long := path.Ext(strings.TrimSuffix(last, short)) + short
+	for _, end := range []string{short, long} {
+		if by := table.endings[end]; by != "" {
+			return by
+		}
 	}
 	for t, by := range table.tails {
 		if last == path.Base(t) && (p == t || strings.HasSuffix(p, "/"+t)) {

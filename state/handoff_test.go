@@ -9,6 +9,7 @@ func TestRuns(t *testing.T) {
 		"pyproject.toml", "GNUmakefile", "Justfile", "build.rs", ".cargo/config.toml", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".claude/settings.json", "CLAUDE.md",
 		"AGENTS.md", ".mcp.json", ".hermes/hooks/x", ".codex/config.toml", ".cursor/mcp.json", ".gemini/settings.json", "opencode.json", ".devcontainer/devcontainer.json",
 		".config/systemd/user/x.service", "x.desktop", "crontab", ".pre-commit-config.yaml", "lib/python3/site-packages/x.pth", ".config/pip/pip.conf", ".config/git/config",
+		".nvmrc", "rust-toolchain.toml", "web/vite.config.ts", ".Rprofile", "flake.nix",
 	} {
 		if Runs(p) == "" {
 			t.Errorf("%s: got nothing, want a reason", p)
