@@ -31,6 +31,11 @@ type attempt struct {
 	message string // the JSON text at "/p" of a WebSocket message; "" for no JSON
 }
 
+// head is the request without what is spoken in it.
+func (a attempt) head() asked {
+	return asked{host: a.host, port: a.port, method: a.method, path: a.path}
+}
+
 // refAllows judges head and message together, from the policy as it is written.
 func refAllows(n policy.Network, a attempt) bool {
 	if refDenied(n, a.host, a.port) || a.method == "TRACE" {
@@ -42,7 +47,7 @@ func refAllows(n policy.Network, a attempt) bool {
 			continue
 		}
 		if !r.Protocol.InHTTP() {
-			if slices.ContainsFunc(r.Deny, func(m policy.Match) bool { return refDenyClause(m, a.method, a.path, nil) }) {
+			if slices.ContainsFunc(r.Deny, func(m policy.Match) bool { return refDenyClause(m, a.head()) }) {
 				return false
 			}
 			continue
@@ -53,7 +58,7 @@ func refAllows(n policy.Network, a attempt) bool {
 	}
 	if len(claiming) == 0 {
 		return !a.socket && slices.ContainsFunc(n.Rules, func(r policy.Rule) bool {
-			return !r.Protocol.InHTTP() && refRuleHost(r, a.host) && refPort(r.Ports, a.port, 80, 443) && refRuleAllows(r, a.method, a.path, nil)
+			return !r.Protocol.InHTTP() && refRuleHost(r, a.host) && refPort(r.Ports, a.port, 80, 443) && refRuleAllows(r, a.head())
 		})
 	}
 	allowed := false
@@ -331,68 +336,76 @@ func engineAllows(t fataler, e *Engine, a attempt) bool {
 
 func TestMessagesAgreeWithReference(t *testing.T) {
 	spoken := 0
-	rapid.Check(t, func(t *rapid.T) {
-		n := drawSpokenNetwork(t)
-		e, err := Compile(n)
-		if err != nil {
-			return // two protocols at one place
-		}
-		for range 8 {
-			a := drawAttempt(t)
-			a.path, _ = CanonicalPath(a.path)
-			if a.method == "GET" && !a.socket || a.method == "DELETE" {
-				continue // a stream, or the end of a session: there is no message
-			}
-			want := refAllows(n, a)
-			if got := engineAllows(t, e, a); got != want {
-				t.Fatalf("%+v: got allow %v, want %v\n%+v", a, got, want, n)
-			}
-			if want && (a.socket || a.grpc) {
-				spoken++
-			}
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { spoken += messagesAgree(t) })
 	if spoken == 0 {
 		t.Error("nothing that is spoken inside HTTP was allowed, so nothing was compared")
 	}
 }
 
+// messagesAgree gives how many messages of protocols both allowed.
+func messagesAgree(t *rapid.T) (spoken int) {
+	n := drawSpokenNetwork(t)
+	e, err := Compile(n)
+	if err != nil {
+		return 0 // two protocols at one place
+	}
+	for range 8 {
+		a := drawAttempt(t)
+		a.path, _ = CanonicalPath(a.path)
+		if a.method == "GET" && !a.socket || a.method == "DELETE" {
+			continue // a stream, or the end of a session: there is no message
+		}
+		want := refAllows(n, a)
+		if got := engineAllows(t, e, a); got != want {
+			t.Fatalf("%+v: got allow %v, want %v\n%+v", a, got, want, n)
+		}
+		if want && (a.socket || a.grpc) {
+			spoken++
+		}
+	}
+	return spoken
+}
+
 // One clause of "deny" more, or one of "allow" less, never allows anything.
 func TestTighterNeverAllows(t *testing.T) {
 	denied := 0
-	rapid.Check(t, func(t *rapid.T) {
-		n := drawSpokenNetwork(t)
-		before, err := Compile(n)
-		if err != nil {
-			return
-		}
-		i := rapid.IntRange(0, len(n.Rules)-1).Draw(t, "rule")
-		r := n.Rules[i]
-		if len(r.Allow) > 0 && maybe(t, "remove") {
-			r.Allow = slices.Delete(slices.Clone(r.Allow), 0, 1)
-		} else if r.Protocol.InHTTP() {
-			r.Deny = append(slices.Clone(r.Deny), drawMessageMatch(t, r.Protocol, true))
-		} else {
-			r.Deny = append(slices.Clone(r.Deny), policy.Match{Paths: []string{genPathGlob.Draw(t, "denied")}})
-		}
-		n.Rules = slices.Clone(n.Rules)
-		n.Rules[i] = r
-		after, err := Compile(n)
-		if err != nil {
-			return
-		}
-		for range 8 {
-			a := drawAttempt(t)
-			was, is := engineAllows(t, before, a), engineAllows(t, after, a)
-			if !was && is {
-				t.Fatalf("%+v is allowed by the tighter\n%+v", a, n)
-			}
-			if was && !is {
-				denied++
-			}
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { denied += tighterDenies(t) })
 	if denied == 0 {
 		t.Error("nothing was denied by what was tightened, so nothing was compared")
 	}
+}
+
+// tighterDenies gives how many messages the tighter policy denied.
+func tighterDenies(t *rapid.T) (denied int) {
+	n := drawSpokenNetwork(t)
+	before, err := Compile(n)
+	if err != nil {
+		return 0
+	}
+	i := rapid.IntRange(0, len(n.Rules)-1).Draw(t, "rule")
+	r := n.Rules[i]
+	if len(r.Allow) > 0 && maybe(t, "remove") {
+		r.Allow = slices.Delete(slices.Clone(r.Allow), 0, 1)
+	} else if r.Protocol.InHTTP() {
+		r.Deny = append(slices.Clone(r.Deny), drawMessageMatch(t, r.Protocol, true))
+	} else {
+		r.Deny = append(slices.Clone(r.Deny), policy.Match{Paths: []string{genPathGlob.Draw(t, "denied")}})
+	}
+	n.Rules = slices.Clone(n.Rules)
+	n.Rules[i] = r
+	after, err := Compile(n)
+	if err != nil {
+		return 0
+	}
+	for range 8 {
+		a := drawAttempt(t)
+		was, is := engineAllows(t, before, a), engineAllows(t, after, a)
+		if !was && is {
+			t.Fatalf("%+v is allowed by the tighter\n%+v", a, n)
+		}
+		if was && !is {
+			denied++
+		}
+	}
+	return denied
 }

@@ -14,27 +14,39 @@ import (
 // The reference judges a policy as it is written: it reads every rule, splits
 // every string and recurses. It shares no code with the engine.
 
-func refRequest(n policy.Network, host string, port int, method, path string, query url.Values) bool {
-	if refDenied(n, host, port) || method == "TRACE" || method == "CONNECT" || method == "PRI" {
+// asked is a request, in the words of HTTP.
+type asked struct {
+	host, method, path string
+	port               int
+	query              url.Values
+	header             map[string][]string
+	length             int64
+}
+
+func refRequest(n policy.Network, a asked) bool {
+	if refDenied(n, a.host, a.port) || a.method == "TRACE" || a.method == "CONNECT" || a.method == "PRI" {
 		return false
 	}
 	allowed := false
 	for _, r := range n.Rules {
-		if r.Protocol == policy.ProtocolTCP || !refRuleHost(r, host) || !refPort(r.Ports, port, 80, 443) {
+		if r.Protocol == policy.ProtocolTCP || !refRuleHost(r, a.host) || !refPort(r.Ports, a.port, 80, 443) {
 			continue
 		}
 		for _, m := range r.Deny {
-			if refDenyClause(m, method, path, query) {
+			if refDenyClause(m, a) {
 				return false
 			}
 		}
-		allowed = allowed || refRuleAllows(r, method, path, query)
+		allowed = allowed || refRuleAllows(r, a)
 	}
 	return allowed
 }
 
-func refRuleAllows(r policy.Rule, method, path string, query url.Values) bool {
-	named := false
+func refRuleAllows(r policy.Rule, a asked) bool {
+	if strings.Contains(a.path, "%2F") && !r.EncodedSlash {
+		return false
+	}
+	method, named := a.method, false
 	switch r.Access {
 	case "read-only":
 		named = slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, method)
@@ -50,43 +62,61 @@ func refRuleAllows(r policy.Rule, method, path string, query url.Values) bool {
 		methodOK := m.Methods == nil && named || slices.Contains(m.Methods, method)
 		pathOK := m.Paths == nil
 		for _, p := range m.Paths {
-			pathOK = pathOK || refPath(refSplit(p), refSplit(path))
+			pathOK = pathOK || refPath(refSplit(p), refSplit(a.path))
 		}
 		queryOK := true
 		for name, pattern := range m.Query {
-			queryOK = queryOK && len(query[name]) > 0
-			for _, v := range refValues(query, name) {
+			queryOK = queryOK && len(a.query[name]) > 0
+			for _, v := range refValues(a.query, name) {
 				queryOK = queryOK && refGlob(pattern, v)
 			}
 		}
-		if methodOK && pathOK && queryOK {
+		bodyOK := m.MaxBody == 0 || a.length <= int64(m.MaxBody)
+		if methodOK && pathOK && queryOK && bodyOK && refHeaders(m, a) {
 			return true
 		}
 	}
 	return false
 }
 
-func refDenyClause(m policy.Match, method, path string, query url.Values) bool {
-	if m.Methods != nil && !slices.Contains(m.Methods, method) {
+func refDenyClause(m policy.Match, a asked) bool {
+	if m.Methods != nil && !slices.Contains(m.Methods, a.method) || !refHeaders(m, a) {
 		return false
 	}
 	pathOK := m.Paths == nil
+	// Whether an escaped slash ends a segment is the server's to say, in the
+	// request as in the pattern.
 	for _, p := range m.Paths {
-		pathOK = pathOK || refPath(refSplit(p), refSplit(path)) ||
-			refPath(refFilled(refSplit(p), false), refFilled(refSplit(path), true))
+		for _, pattern := range []string{p, strings.ReplaceAll(p, "%2F", "/")} {
+			for _, path := range []string{a.path, strings.ReplaceAll(a.path, "%2F", "/")} {
+				pathOK = pathOK || refPath(refSplit(pattern), refSplit(path)) ||
+					refPath(refFilled(refSplit(pattern), false), refFilled(refSplit(path), true))
+			}
+		}
 	}
 	for name, pattern := range m.Query {
-		if !slices.ContainsFunc(refValues(query, name), func(v string) bool { return refGlob(pattern, v) }) {
+		if !slices.ContainsFunc(refValues(a.query, name), func(v string) bool { return refGlob(pattern, v) }) {
 			return false
 		}
 	}
 	return pathOK
 }
 
-// refValues gives the values of a parameter in any case.
+func refHeaders(m policy.Match, a asked) bool {
+	for _, name := range m.Headers {
+		if len(a.header[name]) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// refValues gives the values of a parameter in any case, and of "name[…]", which
+// PHP and Rails take for it.
 func refValues(query url.Values, name string) []string {
 	var all []string
 	for n, values := range query {
+		n = strings.Trim(strings.SplitN(n, "[", 2)[0], " ")
 		if strings.ToLower(n) == strings.ToLower(name) {
 			all = append(all, values...)
 		}
@@ -189,26 +219,54 @@ var (
 		return prefix + n[1]
 	})
 	genSegment     = rapid.SampledFrom([]string{"a", "b", "ab", "aab", "a;x", "b%3Bx", "a%3Ab", "a:b", "%C3%A9", ";x", "a.", "b%20", "a.%20.;x"})
+	genSlashed     = rapid.OneOf(genSegment, genSegment, rapid.SampledFrom([]string{"a%2Fb", "b%2Fa%2Fb", "a;x%2Fb"}))
 	genPathSegment = rapid.SampledFrom([]string{"a", "b", "*", "**", "a*", "*b", "*a*b", "a%3Ab", "%C3%A9", "**"})
 	genPath        = rapid.Map(rapid.SliceOfN(genSegment, 0, 5), func(s []string) string { return "/" + strings.Join(s, "/") })
+	genSlashedPath = rapid.Map(rapid.SliceOfN(genSlashed, 0, 5), func(s []string) string { return "/" + strings.Join(s, "/") })
 	genPathGlob    = rapid.Map(rapid.SliceOfN(genPathSegment, 0, 4), func(s []string) string { return "/" + strings.Join(s, "/") })
 	genMethod      = rapid.SampledFrom([]string{"GET", "POST", "DELETE", "TRACE", "X-OWN", "OPTIONS", "PUT"})
 	genOwnMethod   = rapid.SampledFrom([]string{"GET", "POST", "DELETE", "X-OWN"})
 	genPort        = rapid.SampledFrom([]int{80, 443, 8080})
-	genQuery       = rapid.MapOfN(rapid.SampledFrom([]string{"p", "q", "P"}), rapid.SliceOfN(rapid.SampledFrom([]string{"1", "12", ""}), 1, 2), 0, 3)
+	genQuery       = rapid.MapOfN(rapid.SampledFrom([]string{"p", "q", "P", "p[]", " q"}), rapid.SliceOfN(rapid.SampledFrom([]string{"1", "12", ""}), 1, 2), 0, 3)
 	genQueryGlob   = rapid.MapOfN(rapid.SampledFrom([]string{"p", "q"}), rapid.SampledFrom([]string{"1", "1*", "*"}), 1, 2)
 )
 
-func drawMatch(t *rapid.T) policy.Match {
+// drawAsked draws a request. Half of them have no query, fields or body.
+func drawAsked(t *rapid.T) asked {
+	path, err := CanonicalPath(genSlashedPath.Draw(t, "path"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := asked{
+		host: genName.Draw(t, "host"), port: genPort.Draw(t, "port"), method: genMethod.Draw(t, "method"), path: path,
+		query: url.Values(genQuery.Draw(t, "query")),
+	}
+	if rapid.Bool().Draw(t, "more") {
+		a.length = rapid.SampledFrom([]int64{-1, 1, 10, 11}).Draw(t, "length")
+		a.header = rapid.SampledFrom([]map[string][]string{nil, {"X-A": {"1"}}, {"X-A": {}}, {"X-B": {""}}}).Draw(t, "header")
+	}
+	return a
+}
+
+func drawMatch(t *rapid.T, slashes, denies bool) policy.Match {
 	var m policy.Match
 	if rapid.Bool().Draw(t, "has methods") {
 		m.Methods = rapid.SliceOfN(genOwnMethod, 1, 2).Draw(t, "methods")
 	}
 	if rapid.Bool().Draw(t, "has paths") {
 		m.Paths = rapid.SliceOfN(genPathGlob, 1, 2).Draw(t, "paths")
+		if slashes && rapid.Bool().Draw(t, "has slashes") {
+			m.Paths = append(m.Paths, m.Paths[0]+rapid.SampledFrom([]string{"/a%2Fb", "/*%2F*", "/a%2F*"}).Draw(t, "slash"))
+		}
 	}
 	if rapid.Bool().Draw(t, "has query") {
 		m.Query = genQueryGlob.Draw(t, "query")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "has headers") == 0 {
+		m.Headers = []string{rapid.SampledFrom([]string{"X-A", "X-B"}).Draw(t, "header")}
+	}
+	if !denies && rapid.IntRange(0, 3).Draw(t, "has max body") == 0 {
+		m.MaxBody = 10
 	}
 	return m
 }
@@ -226,15 +284,16 @@ func drawRule(t *rapid.T, name string) policy.Rule {
 	if rapid.Bool().Draw(t, "has ports") {
 		r.Ports = rapid.SliceOfN(genPort, 1, 2).Draw(t, "ports")
 	}
+	r.EncodedSlash = rapid.IntRange(0, 3).Draw(t, "slashes") == 0
 	r.Access = rapid.SampledFrom([]string{"", "", "read-only", "read-write", "full"}).Draw(t, "access")
 	if rapid.Bool().Draw(t, "has allow") {
 		r.Allow = []policy.Match{}
 		for range rapid.IntRange(0, 2).Draw(t, "allow") {
-			r.Allow = append(r.Allow, drawMatch(t))
+			r.Allow = append(r.Allow, drawMatch(t, r.EncodedSlash, false))
 		}
 	}
 	for range rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "deny") {
-		r.Deny = append(r.Deny, drawMatch(t))
+		r.Deny = append(r.Deny, drawMatch(t, r.EncodedSlash, true))
 	}
 	return r
 }
@@ -256,74 +315,76 @@ func drawNetwork(t *rapid.T) policy.Network {
 
 func TestRequestAgreesWithReference(t *testing.T) {
 	allowed := 0
-	rapid.Check(t, func(t *rapid.T) {
-		n := drawNetwork(t)
-		e, err := Compile(n)
-		if err != nil {
-			return // an access shorthand and a method that exclude each other
-		}
-		for range 8 {
-			host, port := genName.Draw(t, "host"), genPort.Draw(t, "port")
-			method, query := genMethod.Draw(t, "method"), url.Values(genQuery.Draw(t, "query"))
-			path, err := CanonicalPath(genPath.Draw(t, "path"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := refRequest(n, host, port, method, path, query)
-			got := e.Request(Request{Host: mustHost(t, host), Port: uint16(port), Method: method, Path: path, Query: query})
-			if (got.Verdict == Allow) != want {
-				t.Fatalf("%s %s:%d%s %v: got %v (%s), want allow %v\n%+v", method, host, port, path, query, got.Verdict, got.Reason, want, n)
-			}
-			if got.Verdict == Allow {
-				allowed++
-			}
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { allowed += requestsAgree(t) })
 	if allowed == 0 {
 		t.Error("nothing was allowed, so nothing was compared")
 	}
 }
 
-func TestConnectionAgreesWithReference(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := drawNetwork(t)
-		e, err := Compile(n)
-		if err != nil {
-			return
+// requestsAgree compares the engine with the reference, and gives how many
+// requests both allowed.
+func requestsAgree(t *rapid.T) (allowed int) {
+	n := drawNetwork(t)
+	e, err := Compile(n)
+	if err != nil {
+		return 0 // an access shorthand and a method that exclude each other
+	}
+	for range 8 {
+		a := drawAsked(t)
+		want := refRequest(n, a)
+		got := e.Request(Request{
+			Host: mustHost(t, a.host), Port: uint16(a.port), Method: a.method, Path: a.path, Query: a.query, Header: a.header, Length: a.length,
+		})
+		if (got.Verdict == Allow) != want {
+			t.Fatalf("%+v: got %v (%s), want allow %v\n%+v", a, got.Verdict, got.Reason, want, n)
 		}
-		host, port := genName.Draw(t, "host"), genPort.Draw(t, "port")
-		want := false
-		for _, r := range n.Rules {
-			want = want || refRuleHost(r, host) && refPort(r.Ports, port, 80, 443)
+		if got.Verdict == Allow {
+			allowed++
 		}
-		want = want && !refDenied(n, host, port)
-		if got := e.Connection(mustHost(t, host), uint16(port)); (got.Verdict == Allow) != want {
-			t.Fatalf("%s:%d: got %v (%s), want allow %v\n%+v", host, port, got.Verdict, got.Reason, want, n)
-		}
-	})
+	}
+	return allowed
 }
 
-func TestOrderDoesNotMatter(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := drawNetwork(t)
-		forward, err := Compile(n)
-		if err != nil {
-			return
-		}
-		slices.Reverse(n.Rules)
-		slices.Reverse(n.Deny)
-		backward := mustCompile(t, n)
-		r := Request{
-			Host: mustHost(t, genName.Draw(t, "host")), Port: uint16(genPort.Draw(t, "port")),
-			Method: genMethod.Draw(t, "method"), Path: "/a/b", Query: genQuery.Draw(t, "query"),
-		}
-		if a, b := forward.Request(r), backward.Request(r); a.Verdict != b.Verdict {
-			t.Fatalf("got %v forward and %v backward for %+v\n%+v", a.Verdict, b.Verdict, r, n)
-		}
-		if a, b := forward.Connection(r.Host, r.Port), backward.Connection(r.Host, r.Port); a.Verdict != b.Verdict || a.Mode != b.Mode {
-			t.Fatalf("got %v forward and %v backward for %v\n%+v", a, b, r.Host, n)
-		}
-	})
+func TestConnectionAgreesWithReference(t *testing.T) { rapid.Check(t, connectionsAgree) }
+
+func connectionsAgree(t *rapid.T) {
+	n := drawNetwork(t)
+	e, err := Compile(n)
+	if err != nil {
+		return
+	}
+	host, port := genName.Draw(t, "host"), genPort.Draw(t, "port")
+	want := false
+	for _, r := range n.Rules {
+		want = want || refRuleHost(r, host) && refPort(r.Ports, port, 80, 443)
+	}
+	want = want && !refDenied(n, host, port)
+	if got := e.Connection(mustHost(t, host), uint16(port)); (got.Verdict == Allow) != want {
+		t.Fatalf("%s:%d: got %v (%s), want allow %v\n%+v", host, port, got.Verdict, got.Reason, want, n)
+	}
+}
+
+func TestOrderDoesNotMatter(t *testing.T) { rapid.Check(t, orderDoesNotMatter) }
+
+func orderDoesNotMatter(t *rapid.T) {
+	n := drawNetwork(t)
+	forward, err := Compile(n)
+	if err != nil {
+		return
+	}
+	slices.Reverse(n.Rules)
+	slices.Reverse(n.Deny)
+	backward := mustCompile(t, n)
+	a := drawAsked(t)
+	r := Request{
+		Host: mustHost(t, a.host), Port: uint16(a.port), Method: a.method, Path: a.path, Query: a.query, Header: a.header, Length: a.length,
+	}
+	if a, b := forward.Request(r), backward.Request(r); a.Verdict != b.Verdict || a.MaxBody != b.MaxBody {
+		t.Fatalf("got %v forward and %v backward for %+v\n%+v", a.Verdict, b.Verdict, r, n)
+	}
+	if a, b := forward.Connection(r.Host, r.Port), backward.Connection(r.Host, r.Port); a.Verdict != b.Verdict || a.Mode != b.Mode {
+		t.Fatalf("got %v forward and %v backward for %v\n%+v", a, b, r.Host, n)
+	}
 }
 
 // No IPv6 address that carries a closed IPv4 address is open.

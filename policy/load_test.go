@@ -11,7 +11,7 @@ import (
 
 // world is a home directory, a workspace in it and a few built-ins.
 type world struct {
-	t    *testing.T
+	t    testing.TB
 	home string
 	work string
 	opts Options
@@ -33,7 +33,7 @@ network:
     - {host: bad.example.org, reason: known bad}
 `
 
-func newWorld(t *testing.T) world {
+func newWorld(t testing.TB) world {
 	t.Helper()
 	home := t.TempDir()
 	work := filepath.Join(home, "work")

@@ -208,7 +208,7 @@ func loadTexts(o Options, files map[string]string) (Policy, error) {
 	return Load(o)
 }
 
-func propertyWorld(t *testing.T) Options {
+func propertyWorld(t testing.TB) Options {
 	o := newWorld(t).opts
 	o.Builtin = nil
 	o.SearchDirs = []string{o.Home}
@@ -235,33 +235,37 @@ func asAsked(p Policy, o Options) Policy {
 func TestProjectNeverWidens(t *testing.T) {
 	o := propertyWorld(t)
 	accepted := 0
-	rapid.Check(t, func(t *rapid.T) {
-		base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "require", "limits", "network", "inference")
-		files := map[string]string{o.Home + "/policy.yaml": base}
-		os.Remove(o.Cwd + "/.hermes-wrap.yaml")
-		before, err := loadTexts(o, files)
-		if err != nil {
-			return // for example: removes what is not there
-		}
-		// One section a file: each of several would have its own reason to be
-		// refused, and few files would be left to judge.
-		for i := range 8 {
-			section := rapid.SampledFrom([]string{"network", "network", "network", "inference", "filesystem", "filesystem", "workspace", "syscalls", "env", "process", "require", "limits"}).Draw(t, "section")
-			project := drawPolicy(t, fmt.Sprint("project", i), section)
-			files[o.Cwd+"/.hermes-wrap.yaml"] = project
-			after, err := loadTexts(o, files)
-			if err != nil {
-				continue // refused: that is what the rule is for
-			}
-			accepted++
-			if what := widerThan(asAsked(before, o), asAsked(after, o)); what != "" {
-				t.Fatalf("got %s, want as before\nbase:\n%s\nproject:\n%s", what, base, project)
-			}
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { accepted += projectNeverWidens(t, o) })
 	if accepted == 0 {
 		t.Errorf("got no accepted project file, want some: the test proves nothing")
 	}
+}
+
+// projectNeverWidens gives how many project files were accepted.
+func projectNeverWidens(t *rapid.T, o Options) (accepted int) {
+	base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "require", "limits", "network", "inference")
+	files := map[string]string{o.Home + "/policy.yaml": base}
+	os.Remove(o.Cwd + "/.hermes-wrap.yaml")
+	before, err := loadTexts(o, files)
+	if err != nil {
+		return 0 // for example: removes what is not there
+	}
+	// One section a file: each of several would have its own reason to be
+	// refused, and few files would be left to judge.
+	for i := range 8 {
+		section := rapid.SampledFrom([]string{"network", "network", "network", "inference", "filesystem", "filesystem", "workspace", "syscalls", "env", "process", "require", "limits"}).Draw(t, "section")
+		project := drawPolicy(t, fmt.Sprint("project", i), section)
+		files[o.Cwd+"/.hermes-wrap.yaml"] = project
+		after, err := loadTexts(o, files)
+		if err != nil {
+			continue // refused: that is what the rule is for
+		}
+		accepted++
+		if what := widerThan(asAsked(before, o), asAsked(after, o)); what != "" {
+			t.Fatalf("got %s, want as before\nbase:\n%s\nproject:\n%s", what, base, project)
+		}
+	}
+	return accepted
 }
 
 // widerThan names something that only the second policy permits.
@@ -289,25 +293,27 @@ func widerThan(before, after Policy) string {
 // Whatever denials a policy adds to its base, nothing becomes permitted.
 func TestDenyNeverAllows(t *testing.T) {
 	o := propertyWorld(t)
-	rapid.Check(t, func(t *rapid.T) {
-		base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "require", "limits", "network")
-		before, err := loadTexts(o, map[string]string{o.Home + "/policy.yaml": base})
-		if err != nil {
-			return
-		}
-		deny := rapid.SampledFrom([]string{
-			"filesystem: {hide: [/a/b]}", "filesystem: {protect: [/a]}", "network: {deny: [{host: b.org}]}", "syscalls: {deny: [lang]}",
-		}).Draw(t, "deny")
-		top := o
-		top.Arg = "top"
-		after, err := loadTexts(top, map[string]string{o.Home + "/top.yaml": "version: 1\nextends: [./policy.yaml]\n" + deny + "\n"})
-		if err != nil {
-			t.Fatalf("got %v, want no error", err)
-		}
-		if what := widerThan(asAsked(before, o), asAsked(after, o)); what != "" {
-			t.Fatalf("got %s, want as before\n%s\n%s", what, base, deny)
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { denyNeverAllows(t, o) })
+}
+
+func denyNeverAllows(t *rapid.T, o Options) {
+	base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "require", "limits", "network")
+	before, err := loadTexts(o, map[string]string{o.Home + "/policy.yaml": base})
+	if err != nil {
+		return
+	}
+	deny := rapid.SampledFrom([]string{
+		"filesystem: {hide: [/a/b]}", "filesystem: {protect: [/a]}", "network: {deny: [{host: b.org}]}", "syscalls: {deny: [lang]}",
+	}).Draw(t, "deny")
+	top := o
+	top.Arg = "top"
+	after, err := loadTexts(top, map[string]string{o.Home + "/top.yaml": "version: 1\nextends: [./policy.yaml]\n" + deny + "\n"})
+	if err != nil {
+		t.Fatalf("got %v, want no error", err)
+	}
+	if what := widerThan(asAsked(before, o), asAsked(after, o)); what != "" {
+		t.Fatalf("got %s, want as before\n%s\n%s", what, base, deny)
+	}
 }
 
 // Under a floor nothing becomes permitted, and where the floor states what may
@@ -315,39 +321,43 @@ func TestDenyNeverAllows(t *testing.T) {
 func TestFloorNeverWidens(t *testing.T) {
 	o := propertyWorld(t)
 	accepted := 0
-	rapid.Check(t, func(t *rapid.T) {
-		base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "limits", "network", "inference")
-		before, err := loadTexts(o, map[string]string{o.Home + "/policy.yaml": base})
-		if err != nil {
-			return
-		}
-		for i := range 8 {
-			section := rapid.SampledFrom([]string{"network", "network", "inference", "filesystem", "workspace", "syscalls", "env", "process", "limits"}).Draw(t, "section")
-			text := drawPolicy(t, fmt.Sprint("floor", i), section)
-			l := decodeFile("floor.yaml", "floor.yaml", []byte(text))
-			expander{vars: before.Vars}.layer(l)
-			after, ps := applyFloor(before, l)
-			if len(l.problems) > 0 || len(ps) > 0 {
-				continue
-			}
-			accepted++
-			if what := widerThan(asAsked(before, o), asAsked(after, o)); what != "" {
-				t.Fatalf("got %s, want as before\nbase:\n%s\nfloor:\n%s", what, base, text)
-			}
-			floor := asAsked(l.pol, o)
-			for _, q := range questions() {
-				if q.kind == "write" && l.has("filesystem.write") && permits(asAsked(after, o), q) && !permits(floor, q) {
-					t.Fatalf("%v: got permitted beyond the floor\nbase:\n%s\nfloor:\n%s", q, base, text)
-				}
-				if slices.Contains(networkKinds(), q.kind) && l.has("network.rules") && permits(asAsked(after, o), q) && !permits(floorAsPolicy(floor), q) {
-					t.Fatalf("%v: got permitted beyond the floor's rules\nbase:\n%s\nfloor:\n%s", q, base, text)
-				}
-			}
-		}
-	})
+	rapid.Check(t, func(t *rapid.T) { accepted += floorNeverWidens(t, o) })
 	if accepted == 0 {
 		t.Errorf("got no floor that fits, want some: the test proves nothing")
 	}
+}
+
+// floorNeverWidens gives how many floors fitted.
+func floorNeverWidens(t *rapid.T, o Options) (accepted int) {
+	base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "limits", "network", "inference")
+	before, err := loadTexts(o, map[string]string{o.Home + "/policy.yaml": base})
+	if err != nil {
+		return 0
+	}
+	for i := range 8 {
+		section := rapid.SampledFrom([]string{"network", "network", "inference", "filesystem", "workspace", "syscalls", "env", "process", "limits"}).Draw(t, "section")
+		text := drawPolicy(t, fmt.Sprint("floor", i), section)
+		l := decodeFile("floor.yaml", "floor.yaml", []byte(text))
+		expander{vars: before.Vars}.layer(l)
+		after, ps := applyFloor(before, l)
+		if len(l.problems) > 0 || len(ps) > 0 {
+			continue
+		}
+		accepted++
+		if what := widerThan(asAsked(before, o), asAsked(after, o)); what != "" {
+			t.Fatalf("got %s, want as before\nbase:\n%s\nfloor:\n%s", what, base, text)
+		}
+		floor := asAsked(l.pol, o)
+		for _, q := range questions() {
+			if q.kind == "write" && l.has("filesystem.write") && permits(asAsked(after, o), q) && !permits(floor, q) {
+				t.Fatalf("%v: got permitted beyond the floor\nbase:\n%s\nfloor:\n%s", q, base, text)
+			}
+			if slices.Contains(networkKinds(), q.kind) && l.has("network.rules") && permits(asAsked(after, o), q) && !permits(floorAsPolicy(floor), q) {
+				t.Fatalf("%v: got permitted beyond the floor's rules\nbase:\n%s\nfloor:\n%s", q, base, text)
+			}
+		}
+	}
+	return accepted
 }
 
 // F04, F05: without a base, an empty section or list means what an absent one

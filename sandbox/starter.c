@@ -111,10 +111,10 @@ static int child(void *unused)
 /* Turns the offsets of a list into pointers. */
 static char **point(char *base, uint64_t size, uint64_t at)
 {
-	uint64_t *list = (uint64_t *)(base + at);
-
 	if (at % 8 || at >= size)
 		return NULL;
+	/* Only now: a pointer far outside of the block must not even be computed. */
+	uint64_t *list = (uint64_t *)(base + at);
 	for (uint64_t *p = list; (char *)(p + 1) <= base + size; p++) {
 		if (!*p)
 			return (char **)list;

@@ -53,7 +53,7 @@ func tellAll(t testing.TB, network, addr string, raw []byte) []reading {
 	t.Helper()
 	dialer := new(net.Dialer)
 	if network == "tcp" { // the ports of one address would be used up within a minute
-		dialer.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, byte(1+rand.IntN(250)), byte(rand.IntN(256)), byte(1+rand.IntN(250)))}
+		dialer.LocalAddr = loopbackSource()
 	}
 	c, err := dialer.Dial(network, addr)
 	if err != nil {
@@ -151,12 +151,12 @@ func newDifferential(t testing.TB) *differential {
 		wg.Wait()
 	})
 	d.front = d.w.door(diffHost, 80)
-	nginx, node := startNginx(t, p.Addr().String()), startNode(t)
+	nginx, node, python := startNginx(t, p.Addr().String()), startNode(t), startPython(t)
 	at := func(network, addr string) func(testing.TB, []byte) []reading {
 		return func(t testing.TB, raw []byte) []reading { return tellAll(t, network, addr, raw) }
 	}
 	d.peers = map[string]func(testing.TB, []byte) []reading{
-		"net/http": at("unix", p.Addr().String()), "nginx": at("unix", nginx), "node": at("unix", node),
+		"net/http": at("unix", p.Addr().String()), "nginx": at("unix", nginx), "node": at("unix", node), "python": at("unix", python),
 	}
 	return d
 }

@@ -89,6 +89,63 @@ server.listen(process.argv[1]);
 	return socket
 }
 
+// startPython starts a server on Python's http.server, and gives its socket. That
+// one leaves bodies to the handler, which reads them as frameworks on it do.
+func startPython(t testing.TB) string {
+	t.Helper()
+	python := requireTool(t, "python3")
+	socket := filepath.Join(shortDir(t), "python")
+	const script = `
+import base64, http.server, json, socketserver, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+
+    def __getattr__(self, name):
+        if name.startswith('do_'):
+            return self.answer
+        raise AttributeError(name)
+
+    def body(self):
+        if self.headers.get('Transfer-Encoding', '').strip().lower() != 'chunked':
+            size = int(self.headers.get('Content-Length', '0'))
+            part = self.rfile.read(size)
+            if len(part) != size:
+                raise ValueError('cut off')
+            return part
+        parts = []
+        while size := int(self.rfile.readline().split(b';')[0], 16):
+            part = self.rfile.read(size)
+            if len(part) != size or self.rfile.readline() not in (b'\r\n', b'\n'):
+                raise ValueError('cut off')
+            parts.append(part)
+        while self.rfile.readline() not in (b'\r\n', b'\n', b''):
+            pass
+        return b''.join(parts)
+
+    def answer(self):
+        reading = {'Method': self.command, 'Target': self.path, 'Host': self.headers.get('Host', ''), 'Body': self.body().hex()}
+        self.send_response(200)
+        self.send_header('X-Reading', base64.b64encode(json.dumps(reading).encode()).decode())
+        self.send_header('Content-Length', '0')
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+class Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def handle_error(self, request, address):
+        pass
+
+Server(sys.argv[1], Handler).serve_forever()
+`
+	startServer(t, exec.Command(python, "-I", "-c", script, socket), socket)
+	return socket
+}
+
 // startServer starts a program and waits until it accepts connections.
 func startServer(t testing.TB, cmd *exec.Cmd, socket string) {
 	t.Helper()

@@ -1,8 +1,12 @@
 package strictjson
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/hermes-wrap/hermes-wrap/test/readers"
 )
 
 func TestParseRefuses(t *testing.T) {
@@ -65,10 +69,18 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// FuzzParse: what is accepted has one value, the same for encoding/json, Node and
+// Python, and so has what is written of it; writing is idempotent. What one of
+// them does not read, or of two members reads one, is refused.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{`{"a":[1,2,{"b":null}]}`, `"\u0041"`, `1e5`, `[]`} {
+	for _, s := range []string{
+		`{"a":[1,2,{"b":null}]}`, `"\u0041"`, `1e5`, `[]`, `{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"__proto__":{"x":1},"constructor":2}`, `"\ud83d\ude00"`, `"\ud800"`,
+		`-0`, `1e400`, `0.1E-7`, `123456789012345678901234567890.5`, "\ufeff{}", "\"\u2028\u0000\"", ` [ true , false ] `, `{"10":1,"2":2,"":3}`, `[1]]`, `NaN`, "\"\x7f\"", `{"a":1}` + "\x00",
+		`"\/\b\f\n\r\t\"\\"`, "\"\xff\"", "[1,]", "{\"a\":01}", "\v1", "\u00a01", "1\u2028",
+	} {
 		f.Add([]byte(s))
 	}
+	all := readers.JSONs(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		v, err := Parse(b)
 		if err != nil {
@@ -82,5 +94,47 @@ func FuzzParse(f *testing.F) {
 		if twice := again.Append(nil); string(once) != string(twice) {
 			t.Fatalf("got %q, want %q", twice, once)
 		}
+		want := readers.Form(plain(v))
+		for _, text := range [][]byte{b, once} {
+			var std any
+			d := json.NewDecoder(bytes.NewReader(text))
+			d.UseNumber()
+			if err := d.Decode(&std); err != nil || d.InputOffset() != int64(len(bytes.TrimRight(text, " \t\r\n"))) {
+				t.Fatalf("%q was read, but not by encoding/json: %v", text, err)
+			}
+			if got := readers.Form(std); got != want {
+				t.Fatalf("encoding/json reads %q as %s, want %s", text, got, want)
+			}
+			for _, r := range all {
+				if got, ok := r.JSON(t, string(text)); !ok || got != want {
+					t.Fatalf("%s reads %q as %s, want %s", r.Name, text, got, want)
+				}
+			}
+		}
 	})
+}
+
+// plain gives a value as encoding/json has it.
+func plain(v Value) any {
+	switch v.Kind() {
+	case Bool:
+		return v.Text() == "true"
+	case Number:
+		return json.Number(v.Text())
+	case String:
+		return v.Text()
+	case Array:
+		all := []any{}
+		for _, item := range v.Items() {
+			all = append(all, plain(item))
+		}
+		return all
+	case Object:
+		all := map[string]any{}
+		for _, m := range v.Members() {
+			all[m.Name] = plain(m.Value)
+		}
+		return all
+	}
+	return nil
 }
