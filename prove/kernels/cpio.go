@@ -14,7 +14,9 @@ type archive struct {
 
 func (a *archive) dir(name string) { a.entry(name, 0o040755, nil) }
 
-func (a *archive) file(name string, mode uint32, content []byte) { a.entry(name, 0o100000|mode, content) }
+func (a *archive) file(name string, mode uint32, content []byte) {
+	a.entry(name, 0o100000|mode, content)
+}
 
 func (a *archive) entry(name string, mode uint32, content []byte) {
 	a.n++

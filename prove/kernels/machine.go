@@ -31,7 +31,7 @@ type machine struct {
 	in     string // the image with what is under test
 	dir    string // of this boot: initramfs, console, results
 	append string // more for the kernel's command line
-	job    protocol.Job
+	guest  string // the first program
 }
 
 // drivers are the modules that a guest needs before it sees its disks.
@@ -105,7 +105,7 @@ func (m machine) args() []string {
 // initramfs holds the drivers of the disks, and the guest program as the first
 // process.
 func (m machine) initramfs() ([]byte, error) {
-	guest, err := os.ReadFile(filepath.Join(filepath.Dir(m.in), "guest"))
+	guest, err := os.ReadFile(m.guest)
 	if err != nil {
 		return nil, err
 	}

@@ -17,21 +17,41 @@ import (
 )
 
 func main() {
-	var err error
-	switch {
-	case len(os.Args) > 1 && os.Args[1] == "steps":
-		err = stepsMain()
-	case exists("/order"):
-		err = early()
-	default:
-		err = stepsMain()
+	if len(os.Args) > 1 && os.Args[1] != "steps" {
+		if err := act(os.Args[1], os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, "guest:", err)
+			os.Exit(1)
+		}
+		return
 	}
+	do := stepsMain
+	if len(os.Args) == 1 {
+		do = early
+	}
+	err := do()
 	if err != nil {
 		fmt.Printf("%s: %v\n", protocol.Lost, err)
 	}
 	unix.Sync()
 	// The last console line has to leave the machine before it goes.
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+// act is what the program does inside of a sandbox.
+func act(what string, args []string) error {
+	switch what {
+	case "probe":
+		return probe(args)
+	case "memory":
+		return bombMemory()
+	case "fork":
+		return bombFork()
+	case "burn":
+		return burn()
+	case "fetch":
+		return fetch()
+	}
+	return fmt.Errorf("nothing to do that is called %q", what)
 }
 
 func exists(path string) bool {

@@ -73,102 +73,19 @@ func writeDisk(b []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// furnish mounts what a service manager would have mounted.
-func furnish(job protocol.Job) error {
-	mounts := []mount{
-		{"sys", "/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, ""},
-		{"run", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
-		{"tmp", "/tmp", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-		{"pts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "gid=5,mode=620,ptmxmode=666"},
-		{"shm", "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-		{"sec", "/sys/kernel/security", "securityfs", 0, ""},
-	}
-	for _, m := range mounts {
-		if err := m.do(); err != nil {
-			return err
-		}
-	}
-	for link, to := range map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2"} {
-		if err := os.Symlink(to, link); err != nil && !os.IsExist(err) {
-			return err
-		}
-	}
-	if err := os.MkdirAll("/run/user/"+strconv.Itoa(userID), 0o700); err != nil {
-		return err
-	}
-	if err := os.Chown("/run/user/"+strconv.Itoa(userID), userID, userID); err != nil {
-		return err
-	}
-	return cgroups(job.Cgroups)
-}
-
-func cgroups(layout string) error {
-	const root = "/sys/fs/cgroup"
-	switch layout {
-	case "", "none":
-		return nil
-	case "v2", "delegated":
-		if err := (mount{"cgroup", root, "cgroup2", 0, ""}).do(); err != nil {
-			return err
-		}
-		if layout == "v2" {
-			return nil
-		}
-		return delegate(root)
-	case "v1":
-		if err := (mount{"cgroup", root, "tmpfs", 0, "mode=755"}).do(); err != nil {
-			return err
-		}
-		for _, c := range []string{"memory", "pids", "cpu"} {
-			if err := (mount{"cgroup", filepath.Join(root, c), "cgroup", 0, c}).do(); err != nil {
-				return err
-			}
-		}
-		return (mount{"cgroup", filepath.Join(root, "systemd"), "cgroup", 0, "none,name=systemd"}).do()
-	}
-	return fmt.Errorf("no cgroup layout %q", layout)
-}
-
-// delegate gives the user a subtree as systemd's Delegate=yes does: the
-// directory, and the files by which processes and controllers move in it.
-func delegate(root string) error {
-	const controllers = "+memory +pids +cpu"
-	if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte(controllers), 0); err != nil {
-		return err
-	}
-	dir := filepath.Join(root, "user")
-	if err := os.MkdirAll(filepath.Join(dir, "session"), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(controllers), 0); err != nil {
-		return err
-	}
-	for _, d := range []string{dir, filepath.Join(dir, "session")} {
-		for _, name := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
-			if err := os.Chown(filepath.Join(d, name), userID, userID); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // userGroup is where the user's commands run when a subtree is delegated.
 const userGroup = "/sys/fs/cgroup/user/session/cgroup.procs"
 
 func steps(job protocol.Job, rep *protocol.Report) error {
-	for _, dir := range []string{"/home/tester/work", "/root/work"} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
+	if err := addresses(); err != nil {
+		return err
 	}
-	for _, dir := range []string{"/home/tester", "/home/tester/work"} {
-		if err := os.Chown(dir, userID, userID); err != nil {
-			return err
-		}
+	var w world
+	if err := w.open(); err != nil {
+		return err
 	}
 	for _, s := range job.Setup {
-		a := run(protocol.Ask{Name: "setup", User: "root", Script: s, Seconds: 60})
+		a := w.run(protocol.Ask{Name: "setup", User: protocol.Root, Script: s, Seconds: 60})
 		if a.Exit != 0 {
 			return fmt.Errorf("setup %q: exit %d: %s%s", s, a.Exit, a.Stdout, a.Stderr)
 		}
@@ -176,29 +93,22 @@ func steps(job protocol.Job, rep *protocol.Report) error {
 	rep.Uptime = uptime()
 	for _, s := range job.Steps {
 		fmt.Printf("%s %s (%s)\n", protocol.Step, s.Name, s.User)
-		rep.Answers = append(rep.Answers, run(s))
+		rep.Answers = append(rep.Answers, w.run(s))
 	}
 	return nil
 }
 
-func run(s protocol.Ask) protocol.Answer {
+func (w *world) run(s protocol.Ask) protocol.Answer {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.Seconds)*time.Second)
 	defer cancel()
-	home, name := "/root", "root"
-	attr := &syscall.SysProcAttr{Setsid: true}
-	if s.User == "user" {
-		home, name = "/home/tester", "tester"
-		attr.Credential = &syscall.Credential{Uid: userID, Gid: userID}
-	}
-	script := s.Script
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
-	cmd.SysProcAttr = attr
-	cmd.Dir = filepath.Join(home, "work")
-	cmd.Env = []string{
-		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + home, "USER=" + name, "LOGNAME=" + name, "LANG=C.UTF-8", "TERM=dumb",
-		"SHELL=/bin/sh", "WRAP=/in/hermes-wrap",
-	}
-	if s.User == "user" {
+	who := accountOf(s.User)
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", s.Script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(who.id), Gid: uint32(who.id)}}
+	cmd.Dir = filepath.Join(who.home, "work")
+	cmd.Env = append(w.variables(who),
+		"PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME="+who.home, "USER="+who.name, "LOGNAME="+who.name, "LANG=C.UTF-8", "TERM=dumb",
+		"SHELL=/bin/sh", "WRAP=/in/hermes-wrap")
+	if s.User == protocol.User {
 		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR=/run/user/"+strconv.Itoa(userID))
 	}
 	var out, errs bytes.Buffer
@@ -226,7 +136,7 @@ func run(s protocol.Ask) protocol.Answer {
 // start moves the guest itself into the user's group for the fork: a child
 // begins where its parent is.
 func start(cmd *exec.Cmd, user string) error {
-	if user != "user" || !exists(userGroup) {
+	if user != protocol.User || !exists(userGroup) {
 		return cmd.Start()
 	}
 	self := []byte(strconv.Itoa(os.Getpid()))

@@ -18,6 +18,12 @@ const (
 	DiskOut     = "/dev/vdd"
 )
 
+// The accounts of a guest.
+const (
+	Root = "root"
+	User = "user"
+)
+
 // Job is what a guest does.
 type Job struct {
 	// Systemd starts the distribution's service manager as the first process,
@@ -33,7 +39,7 @@ type Job struct {
 // Ask is one command of a guest.
 type Ask struct {
 	Name string `json:"name"`
-	// User is "root" or "user".
+	// User is Root or User.
 	User string `json:"user"`
 	// Script is run by /bin/sh, in the account's own work directory.
 	Script string `json:"script"`

@@ -1,0 +1,147 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/hermes-wrap/hermes-wrap/prove/kernels/protocol"
+)
+
+// boot is one start of a kernel: what its command line and its first process
+// make of it, and what is tried there.
+type boot struct {
+	Name string
+	// Title says what is different.
+	Title  string
+	Append string // to the kernel's command line
+	Job    protocol.Job
+	Cases  []variant
+	// Suites are the kernels it is started on; nil: all.
+	Suites []string
+	// Short is also part of the short run.
+	Short bool
+}
+
+// variant is a change to a running guest, which is taken back.
+type variant struct {
+	Name, Title   string
+	Before, After string // of root's
+	// Users are who starts things; nil: both.
+	Users []string
+	// Wants are the checks; nil: doctor and both policies.
+	Wants []want
+}
+
+// want is one command and what has to come out of it. A name that is also a
+// section of the golden file is compared with it.
+type want struct {
+	Name   string
+	Script string
+	// Seconds bounds it; zero: enough for a launch.
+	Seconds int
+	judge   func(protocol.Answer) verdict
+}
+
+// launchSeconds is several times what an emulated launch takes.
+const launchSeconds = 60
+
+// launch runs the probe under a policy. What it says without a sandbox was seen
+// before: see twin.
+func launch(policy string) want {
+	return want{
+		Name:   "launch " + policy,
+		Script: fmt.Sprintf(`cp /in/%s.yaml /in/strict.yaml "$HOME/"; cp -f /in/guest probe && exec "$WRAP" --policy "$HOME/%s.yaml" -- ./probe probe $ABOUT`, policy, policy),
+		judge:  judgeLaunch,
+	}
+}
+
+var (
+	doctor = want{Name: "doctor", Script: `"$WRAP" doctor; code=$?; echo; "$WRAP" doctor --json >json || true; python3 -c 'import json; d = json.load(open("json")); print(json.dumps(d))'; exit $code`, judge: judgeDoctor}
+	twin   = want{Name: "twin", Script: `cp -f /in/guest probe && exec ./probe probe $ABOUT`, judge: judgeTwin}
+	fetch  = want{
+		Name: "fetch", judge: judgeFetch,
+		Script: `cp /in/strict.yaml "$HOME/"; cp -f /in/guest probe && exec "$WRAP" --policy "$HOME/strict.yaml" -- ./probe fetch`,
+	}
+	usual = []want{doctor, launch("strict")}
+	both  = []string{protocol.User, protocol.Root}
+	// tiers also tries the policy that does without namespaces.
+	tiers = []want{doctor, launch("strict"), launch("lenient")}
+)
+
+// boots are all there are.
+var boots = []boot{
+	{
+		Name: "v2", Title: "cgroup v2 with a subtree of the user's", Short: true,
+		Job: protocol.Job{Cgroups: "delegated"},
+		Cases: []variant{
+			{Name: "plain", Wants: []want{twin, doctor, launch("strict"), fetch}},
+			{
+				Name: "no user namespaces for users", Before: "sysctl -qw kernel.unprivileged_userns_clone=0", After: "sysctl -qw kernel.unprivileged_userns_clone=1",
+				Wants: tiers,
+			},
+			{Name: "no user namespaces", Before: "sysctl -qw user.max_user_namespaces=0", After: "sysctl -qw user.max_user_namespaces=7000", Wants: tiers},
+			{Name: "yama 0", Before: "sysctl -qw kernel.yama.ptrace_scope=0"},
+			{Name: "yama 2", Before: "sysctl -qw kernel.yama.ptrace_scope=2"},
+			{Name: "hidepid", Before: "mount -o remount,hidepid=2 /proc", After: "mount -o remount,hidepid=0 /proc"},
+		},
+	},
+	{
+		Name: "none", Title: "no cgroups",
+		Job:   protocol.Job{Cgroups: "none"},
+		Cases: []variant{{Name: "plain", Wants: tiers}},
+	},
+	{
+		Name: "v1", Title: "cgroup v1",
+		Job:    protocol.Job{Cgroups: "v1"},
+		Suites: []string{"bullseye", "bookworm"},
+		Cases:  []variant{{Name: "plain"}},
+	},
+	{
+		Name: "modules", Title: "no IPv6, nf_tables and overlays", Append: "ipv6.disable=1 module_blacklist=nf_tables,overlay",
+		Job:   protocol.Job{Cgroups: "delegated"},
+		Cases: []variant{{Name: "plain", Wants: []want{doctor, launch("strict"), fetch}}},
+	},
+	{
+		Name: "lsm", Title: "Landlock not switched on", Append: "lsm=lockdown,yama,apparmor",
+		Job:   protocol.Job{Cgroups: "delegated"},
+		Cases: []variant{{Name: "plain", Wants: tiers}},
+	},
+}
+
+// job turns the variants into what a guest is told. The names of the steps lead
+// back from an answer to its check.
+func (b boot) job() (protocol.Job, map[string]step) {
+	j := b.Job
+	checks := map[string]step{}
+	root := func(v variant, what, script string) {
+		if script != "" {
+			name := v.Name + "/" + what
+			j.Steps = append(j.Steps, protocol.Ask{Name: name, User: protocol.Root, Script: script, Seconds: launchSeconds})
+			checks[name+"/"+protocol.Root] = step{variant: v, want: want{Name: what, judge: judgeRoot}}
+		}
+	}
+	for _, v := range b.Cases {
+		root(v, "before", v.Before)
+		wants, users := v.Wants, v.Users
+		if wants == nil {
+			wants = usual
+		}
+		if users == nil {
+			users = both
+		}
+		for _, w := range wants {
+			for _, u := range users {
+				name := v.Name + "/" + w.Name
+				j.Steps = append(j.Steps, protocol.Ask{Name: name, User: u, Script: w.Script, Seconds: max(w.Seconds, launchSeconds)})
+				checks[name+"/"+u] = step{variant: v, want: w}
+			}
+		}
+		root(v, "after", v.After)
+	}
+	return j, checks
+}
+
+// step is one check of one variant.
+type step struct {
+	variant variant
+	want    want
+}
