@@ -135,7 +135,7 @@ func planPids(lp *LimitPlan, l Limit, f LimitFacts) (Limit, *LackError) {
 			Feature: "limits.pids",
 			Needed:  "a cgroup with the pids controller, or a kernel that counts RLIMIT_NPROC for each user namespace (5.14)",
 			Found:   f.describe() + ", kernel " + f.Kernel,
-			Hint:    "start it from a login session with a systemd user manager on cgroup v2",
+			Hint:    f.hint("pids"),
 		}
 	}
 	l.Mechanism = lp.rlimit("RLIMIT_NPROC", unix.RLIMIT_NPROC, l.Value, f) + " in the agent's own user namespace"
@@ -149,13 +149,23 @@ func planCPU(lp *LimitPlan, l Limit, f LimitFacts) (Limit, *LackError) {
 			Feature: "limits.cpu",
 			Needed:  "a cgroup with the cpu controller",
 			Found:   f.describe(),
-			Hint: "start it from a login session with a systemd user manager on cgroup v2 " +
-				"that has the cpu controller (Delegate=cpu for user@.service), or as root",
+			Hint:    f.hint("cpu"),
 		}
 	}
 	lp.cpu = float64(l.Value) / 1000
 	l.Mechanism = how
 	return l, nil
+}
+
+// hint is the one thing to do for a controller that cannot be had.
+func (f LimitFacts) hint(controller string) string {
+	switch {
+	case f.Cgroup == LayoutNone:
+		return "mount the cgroup file system at " + cgroupRoot + ", as every service manager and container engine does"
+	case f.Root:
+		return fmt.Sprintf("hand the %s controller to the group that hermes-wrap runs in (cgroup.subtree_control of those above it)", controller)
+	}
+	return fmt.Sprintf("start it from a login session with a systemd user manager on cgroup v2 that has the %s controller (Delegate=%[1]s for user@.service)", controller)
 }
 
 // useGroup picks the group for a controller and names the mechanism, "" if no

@@ -172,6 +172,25 @@ func TestLackHintNeverWeakensFirst(t *testing.T) {
 	}
 }
 
+// A hint that cannot help where it is said is worse than none.
+func TestLackHintFitsTheMachine(t *testing.T) {
+	for _, c := range []struct {
+		facts       LimitFacts
+		want, never string
+	}{
+		{LimitFacts{Cgroup: LayoutNone}, "mount the cgroup", "session"},
+		{LimitFacts{Cgroup: LayoutNone, Root: true}, "mount the cgroup", "root"},
+		{LimitFacts{Cgroup: LayoutV2, Root: true}, "subtree_control", "session"},
+		{LimitFacts{Cgroup: LayoutV2}, "Delegate=cpu", "root"},
+	} {
+		_, err := PlanLimits(policy.Policy{Limits: policy.Limits{CPU: 1}}, c.facts)
+		var lack *LackError
+		if !errors.As(err, &lack) || !strings.Contains(lack.Hint, c.want) || strings.Contains(lack.Hint, c.never) {
+			t.Errorf("%+v: got %v with %+v, want a hint with %q", c.facts, err, lack, c.want)
+		}
+	}
+}
+
 func TestParseCgroups(t *testing.T) {
 	got := parseCgroups(strings.NewReader("4:memory:/a:b\n2:cpu,cpuacct:/c\n0::/user.slice/x.scope\ngarbage\n"))
 	want := map[string]string{"memory": "/a:b", "cpu": "/c", "cpuacct": "/c", "": "/user.slice/x.scope"}

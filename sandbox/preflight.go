@@ -86,8 +86,9 @@ func Explain(ctx context.Context, err error) (feature, needed, found, remedy str
 	}
 	for _, bad := range Preflight(ctx).Missing() {
 		switch bad.Layer {
-		case policy.LayerCPU, policy.LayerMemory, policy.LayerPids:
-			// What nothing enforces here is known before a launch is tried.
+		case policy.LayerCPU, policy.LayerMemory, policy.LayerPids, policy.LayerCapture:
+			// What nothing enforces here is known before a launch is tried, or
+			// said by the one that needs it.
 			continue
 		}
 		return bad.Feature, bad.Needed, bad.Found, bad.Remedy
@@ -185,14 +186,16 @@ type machine struct {
 	wsl       bool
 	root      bool
 	apparmor  bool // user namespaces need an AppArmor profile
-	noUserns  bool // user.max_user_namespaces is 0
+	// noUsersUserns says that Debian's own switch refuses user namespaces to all
+	// but root of the machine, so also to init inside, which root starts.
+	noUsersUserns bool
 }
 
 func lookAround() machine {
 	m := machine{kernel: kernelRelease(), cgroup: cgroupLayout(), root: os.Geteuid() == 0}
 	m.wsl = strings.Contains(strings.ToLower(m.kernel), "microsoft")
 	m.apparmor = readWord("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
-	m.noUserns = readWord("/proc/sys/user/max_user_namespaces") == "0"
+	m.noUsersUserns = readWord("/proc/sys/kernel/unprivileged_userns_clone") == "0"
 	for file, name := range map[string]string{"/.dockerenv": "docker", "/run/.containerenv": "podman"} {
 		if _, err := os.Stat(file); err == nil {
 			m.container = name

@@ -138,10 +138,16 @@ func (m machine) remedy(r probeResult) string {
 		return "have the administrator allow user namespaces for you (user.max_user_namespaces is 0 or used up)"
 	case r.is(unix.EINVAL, unix.ENOSYS):
 		return "use a kernel with CONFIG_USER_NS and the pid, network, ipc and uts namespaces"
+	case refused && m.noUsersUserns && m.container != "":
+		return "have the administrator of the machine allow user namespaces (kernel.unprivileged_userns_clone is 0); for Hermes without them there is the policy hermes-in-container, which says what it does not hold"
+	case refused && m.noUsersUserns:
+		return "have the administrator allow user namespaces for users (kernel.unprivileged_userns_clone is 0)"
 	case refused && m.apparmor:
 		return `install an AppArmor profile with "userns," for the installed path of hermes-wrap`
 	case refused && m.container != "":
 		return "start the container with a seccomp profile of the engine's that allows clone, unshare and mount for namespaces; for Hermes without them there is the policy hermes-in-container, which says what it does not hold"
+	case refused && m.root:
+		return "have the administrator allow user namespaces for hermes-wrap"
 	case refused:
 		return "have the administrator allow user namespaces for hermes-wrap, or run it as root"
 	}

@@ -106,6 +106,18 @@ func TestNamespaceFindings(t *testing.T) {
 			refused(probeProc, unix.EPERM),
 		}, machine{container: "docker"}, "fresh /proc", "procMount"},
 		{"no user namespaces for a container", []probeResult{refused(probeClone, unix.ENOSPC)}, machine{container: "docker"}, "user namespace", "administrator of the machine"},
+		{"Debian's switch", []probeResult{refused(probeClone, unix.EPERM)}, machine{noUsersUserns: true}, "user namespace", "kernel.unprivileged_userns_clone is 0"},
+		{"Debian's switch, for root", []probeResult{
+			{Step: probeClone},
+			{Step: probeMap},
+			{Step: probeLoopback},
+			{Step: probeMount},
+			{Step: probeProc},
+			refused(probeNested, unix.EPERM),
+		}, machine{noUsersUserns: true, root: true}, "nested user namespace", "kernel.unprivileged_userns_clone is 0"},
+		{"Debian's switch, in a container", []probeResult{refused(probeClone, unix.EPERM)}, machine{noUsersUserns: true, container: "docker"}, "user namespace", "kernel.unprivileged_userns_clone is 0"},
+		{"refused to an ordinary user", []probeResult{refused(probeClone, unix.EPERM)}, machine{}, "user namespace", "as root"},
+		{"refused to root", []probeResult{refused(probeClone, unix.EPERM)}, machine{root: true}, "user namespace", "administrator"},
 		{"old kernel", []probeResult{refused(probeClone, unix.EINVAL)}, machine{}, "user namespace", "CONFIG_USER_NS"},
 	}
 	for _, c := range cases {
@@ -116,6 +128,9 @@ func TestNamespaceFindings(t *testing.T) {
 		for _, f := range bad {
 			if c.machine.container != "" && (strings.Contains(f.Remedy, "root") || !strings.Contains(f.Remedy, "hermes-in-container")) {
 				t.Errorf("%s: got remedy %q, want one for a container", c.name, f.Remedy)
+			}
+			if c.machine.root && strings.Contains(f.Remedy, "as root") {
+				t.Errorf("%s: got remedy %q for root", c.name, f.Remedy)
 			}
 			for _, never := range []string{"disable", "apparmor_restrict", "may_degrade", "sysctl"} {
 				if strings.Contains(f.Remedy, never) {

@@ -39,8 +39,9 @@ func (c *commandLine) doctor() *cobra.Command {
 	return cmd
 }
 
-// machineSteps are the steps that fail for what a machine lacks.
-var machineSteps = []sandbox.Step{sandbox.StepContainer, sandbox.StepNetwork, sandbox.StepRoot}
+// machineSteps are the steps that fail for what a machine lacks. Confining is
+// one of them: it begins with a user namespace inside the first.
+var machineSteps = []sandbox.Step{sandbox.StepContainer, sandbox.StepNetwork, sandbox.StepRoot, sandbox.StepConfine}
 
 // diagnosed adds to the error of a failed launch which feature of this machine
 // is missing, when that is the cause.
