@@ -44,25 +44,29 @@ type want struct {
 // launchSeconds is several times what an emulated launch takes.
 const launchSeconds = 60
 
+// bare is one act of the guest's program without a sandbox, wrapped within one.
+func bare(act string) string { return "cp -f /in/guest probe && exec ./probe " + act }
+
+func wrapped(policy, act string) string {
+	return fmt.Sprintf(`cp /in/*.yaml "$HOME/" && cp -f /in/guest probe && exec "$WRAP" --policy "$HOME/%s.yaml" -- ./probe %s`, policy, act)
+}
+
 // launch runs the probe under a policy. What it says without a sandbox was seen
 // before: see twin.
 func launch(policy string) want {
 	return want{
 		Name:   "launch " + policy,
-		Script: fmt.Sprintf(`cp /in/%s.yaml /in/strict.yaml "$HOME/"; cp -f /in/guest probe && exec "$WRAP" --policy "$HOME/%s.yaml" -- ./probe probe $ABOUT`, policy, policy),
+		Script: wrapped(policy, "probe $ABOUT"),
 		judge:  judgeLaunch,
 	}
 }
 
 var (
-	doctor = want{Name: "doctor", Script: `"$WRAP" doctor; code=$?; echo; "$WRAP" doctor --json >json || true; python3 -c 'import json; d = json.load(open("json")); print(json.dumps(d))'; exit $code`, judge: judgeDoctor}
-	twin   = want{Name: "twin", Script: `cp -f /in/guest probe && exec ./probe probe $ABOUT`, judge: judgeTwin}
-	fetch  = want{
-		Name: "fetch", judge: judgeFetch,
-		Script: `cp /in/strict.yaml "$HOME/"; cp -f /in/guest probe && exec "$WRAP" --policy "$HOME/strict.yaml" -- ./probe fetch`,
-	}
-	usual = []want{doctor, launch("strict")}
-	both  = []string{protocol.User, protocol.Root}
+	doctor = want{Name: "doctor", Script: `"$WRAP" doctor; code=$?; echo "` + jsonFollows + `"; "$WRAP" doctor --json; exit $code`, judge: judgeDoctor}
+	twin   = want{Name: "twin", Script: bare("probe $ABOUT"), judge: judgeTwin}
+	fetch  = want{Name: "fetch", Script: wrapped("strict", "fetch"), judge: judgeFetch}
+	usual  = []want{doctor, launch("strict")}
+	both   = []string{protocol.User, protocol.Root}
 	// tiers also tries the policy that does without namespaces.
 	tiers = []want{doctor, launch("strict"), launch("lenient")}
 )

@@ -9,7 +9,7 @@ import (
 )
 
 // compare holds what was said against what is expected, or writes it down.
-func compare(root string, results []*result, p *report.Part) error {
+func compare(root string, results runs, p *report.Part) error {
 	update := os.Getenv("HERMES_UPDATE") != ""
 	for _, r := range results {
 		version := r.kernel.version()
@@ -20,6 +20,7 @@ func compare(root string, results []*result, p *report.Part) error {
 		if update && of != version {
 			want = golden{}
 		}
+		base := results.base(r)
 		for _, name := range r.ordered {
 			v := r.judged[name]
 			at := r.boot.Name + "/" + name
@@ -29,6 +30,7 @@ func compare(root string, results []*result, p *report.Part) error {
 			if v.Said == "" {
 				continue
 			}
+			v.Said = changes(base, at, v.Said)
 			if update {
 				want[at] = v.Said
 			} else if d := difference(want[at], v.Said); d != "" {
@@ -39,6 +41,37 @@ func compare(root string, results []*result, p *report.Part) error {
 			if err := want.write(goldenFile(root, version)); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// changes keeps of what doctor says the lines that the kernel's plain boot does
+// not have, so that a file shows what a boot makes of a kernel.
+func changes(base *result, at, said string) string {
+	part := strings.Split(at, "/")
+	plain := "plain/doctor/" + part[len(part)-1]
+	if base == nil || part[2] != "doctor" || at == boots[0].Name+"/"+plain {
+		return said
+	}
+	same := map[string]bool{}
+	for line := range strings.Lines(base.judged[plain].Said) {
+		same[strings.TrimSpace(line)] = true
+	}
+	var kept []string
+	for line := range strings.Lines(said) {
+		if t := strings.TrimSpace(line); !same[t] || strings.HasPrefix(t, "exit ") {
+			kept = append(kept, strings.TrimRight(line, "\n"))
+		}
+	}
+	return strings.Join(kept, "\n")
+}
+
+// base is the plain boot of the same kernel.
+func (rs runs) base(r *result) *result {
+	for _, other := range rs {
+		if other.kernel == r.kernel && other.boot.Name == boots[0].Name {
+			return other
 		}
 	}
 	return nil
@@ -65,7 +98,7 @@ func difference(want, got string) string {
 	return ""
 }
 
-func tables(results []*result) []report.Table {
+func tables(results runs) []report.Table {
 	t := report.Table{Title: "Boots", Columns: []string{"kernel", "boot", "case", "who", "check", "result"}}
 	for _, r := range results {
 		for _, name := range r.ordered {

@@ -125,20 +125,22 @@ type diagnosis struct {
 	} `json:"findings"`
 }
 
+// jsonFollows parts the two forms of what doctor says.
+const jsonFollows = "--json:"
+
 // judgeDoctor sees that both forms and the exit code say the same.
 func judgeDoctor(a protocol.Answer) (v verdict) {
-	at := strings.LastIndex(strings.TrimRight(a.Stdout, "\n"), "\n")
-	if at < 0 || (a.Exit != 0 && a.Exit != 1) {
+	text, object, both := strings.Cut(a.Stdout, jsonFollows+"\n")
+	if !both || (a.Exit != 0 && a.Exit != 1) {
 		v.wrong("exit %d: %s%s", a.Exit, a.Stdout, a.Stderr)
 		return v
 	}
-	text := strings.TrimRight(a.Stdout[:at], "\n")
 	var d diagnosis
-	if err := json.Unmarshal([]byte(a.Stdout[at:]), &d); err != nil {
-		v.wrong("doctor --json: %v: %s", err, a.Stdout[at:])
+	if err := json.Unmarshal([]byte(object), &d); err != nil {
+		v.wrong("doctor --json: %v: %s", err, object)
 		return v
 	}
-	v.Said = fmt.Sprintf("exit %d\n%s\n%s", a.Exit, text, a.Stderr)
+	v.Said = fmt.Sprintf("exit %d\n%s%s", a.Exit, text, a.Stderr)
 	v.Short = "all there"
 	if !d.OK {
 		v.Short = "missing: " + strings.Join(d.missing(), ", ")

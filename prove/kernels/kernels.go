@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +48,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 	if err != nil {
 		return p, err
 	}
-	var results []*result
+	var results runs
 	for _, bt := range boots {
 		for _, k := range all {
 			if (!o.Short || bt.Short) && (bt.Suites == nil || slices.Contains(bt.Suites, k.Suite)) {
@@ -112,10 +113,13 @@ type result struct {
 	ordered []string
 }
 
+// runs are all boots of a proof.
+type runs []*result
+
 // atOnce is how many guests run side by side.
 const atOnce = 2
 
-func bootAll(ctx context.Context, b builder, results []*result) {
+func bootAll(ctx context.Context, b builder, results runs) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
 	for _, r := range results {
@@ -174,11 +178,24 @@ func (r *result) judge() {
 	}
 }
 
+// The columns of a table move with their widest cell, and the numbers of
+// processes with everything.
+var (
+	columns = regexp.MustCompile(` {2,}|\t+`)
+	pids    = regexp.MustCompile(`\[[0-9]+\]`)
+)
+
 // normal takes out what differs from one run to the next.
 func (r *result) normal(said string) string {
+	said = pids.ReplaceAllString(strings.ReplaceAll(said, r.kernel.release, "RELEASE"), "[PID]")
 	var b strings.Builder
-	for line := range strings.Lines(strings.ReplaceAll(said, r.kernel.release, "RELEASE")) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	for line := range strings.Lines(said) {
+		indent := ""
+		if strings.HasPrefix(line, " ") {
+			indent = "  "
+		}
+		line = strings.TrimSpace(columns.ReplaceAllString(strings.TrimSpace(line), " | "))
+		b.WriteString(indent + strings.TrimSuffix(line, " |") + "\n")
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
