@@ -48,11 +48,15 @@ func overlooked(configuration, kind, path string) bool {
 func policyOf(configuration string, p *place) string {
 	var b strings.Builder
 	b.WriteString("version: 1\nname: escapes\n")
-	if configuration == weak {
+	switch _, other := peers[configuration]; {
+	case other:
+		// The policy is written all the same: host scripts may name it.
+		b.WriteString("extends: [builtin:strict]\n")
+	case configuration == weak:
 		// Root's own limits hold for nobody: without namespaces and a cgroup there
 		// is nothing to count root's processes with.
 		b.WriteString("extends: [builtin:strict]\nrequire: {may_degrade: [namespaces, capture, memory, pids]}\n")
-	} else {
+	default:
 		fmt.Fprintf(&b, "extends: [builtin:%s]\n", configuration)
 	}
 	fmt.Fprintf(&b, `network:

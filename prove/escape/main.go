@@ -29,13 +29,20 @@ type Settings struct {
 	Short    bool
 	Keep     bool // leave the directories of the runs
 	Verbose  bool
-	Workers  int // worlds at the same time; 0: two
+	Sandbox  string // another one in our place, see peersOf
+	Tools    string // a directory with other sandboxes
+	Template string // that command line
+	Workers  int    // worlds at the same time; 0: two
 }
 
 // Record is all that was found.
 type Record struct {
-	Seed    int64
-	Kernel  string
+	Seed   int64
+	Kernel string
+	// Peers describes other sandboxes by configuration, and Left counts the cases
+	// that are not for them.
+	Peers   map[string]string `json:",omitempty"`
+	Left    int               `json:",omitempty"`
 	Began   time.Time
 	Took    time.Duration
 	Results []Result
@@ -110,6 +117,8 @@ func flags(args []string) (Settings, string, error) {
 	list("case", &s.Cases, "IDs of cases, with *: A10,B*")
 	list("account", &s.Accounts, "user, root")
 	list("where", &s.Where, "configurations instead of those that the cases ask for; every: all")
+	f.StringVar(&s.Sandbox, "sandbox", "", "another sandbox in our place: a name, several with commas, all, or a command line with {dir} and {home}")
+	f.StringVar(&s.Tools, "tools", "", "a directory with other sandboxes")
 	f.IntVar(&s.Workers, "workers", 2, "worlds at the same time")
 	file := f.String("json", "", "write everything to a file")
 	err := f.Parse(args)
@@ -156,7 +165,17 @@ func (s Settings) run(ctx context.Context, say func(Result)) (Record, error) {
 		record.Results = append(record.Results, r)
 		say(r)
 	}
-	jobs, err := s.jobs(tell)
+	if s.Sandbox != "" {
+		s.Where, s.Template = peersOf(s.Sandbox)
+		if len(s.Accounts) == 0 {
+			s.Accounts = []string{"user"} // what they are made for
+		}
+		record.Peers = map[string]string{}
+		for _, name := range s.Where {
+			record.Peers[name] = peers[name].Says
+		}
+	}
+	jobs, err := s.jobs(tell, &record)
 	if err != nil {
 		return record, err
 	}
@@ -171,7 +190,7 @@ func (s Settings) run(ctx context.Context, say func(Result)) (Record, error) {
 }
 
 // jobs is what is to be done; what cannot be exercised is said at once.
-func (s Settings) jobs(say func(Result)) ([]job, error) {
+func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 	cases, err := Load(s.Table)
 	if err != nil {
 		return nil, err
@@ -185,6 +204,10 @@ func (s Settings) jobs(say func(Result)) ([]job, error) {
 		if !wanted(c, s.Cases) {
 			continue
 		}
+		if s.Sandbox != "" && c.Only != "" {
+			r.Left++
+			continue
+		}
 		variants, err := variantsOf(c, s.Seed, map[bool]int{false: 8, true: 2}[s.Short])
 		if err != nil {
 			return nil, err
@@ -194,6 +217,9 @@ func (s Settings) jobs(say func(Result)) ([]job, error) {
 				continue
 			}
 			j := job{c, a, s.configurations(c), variants}
+			if j.Configurations = s.there(j, say); len(j.Configurations) == 0 {
+				continue
+			}
 			if why := missing(c); why != "" {
 				say(Result{ID: c.ID, Account: a.Kind, Configuration: strings.Join(j.Configurations, " "), Status: StatusNotExercised, Reason: []string{why}})
 				continue
@@ -202,6 +228,19 @@ func (s Settings) jobs(say func(Result)) ([]job, error) {
 		}
 	}
 	return jobs, nil
+}
+
+// there leaves out other sandboxes that this machine does not have.
+func (s Settings) there(j job, say func(Result)) []string {
+	var out []string
+	for _, name := range j.Configurations {
+		if p, ok := peers[name]; ok && name != custom && p.program(s.Tools) == "" {
+			say(Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: name, Status: StatusNotExercised, Reason: []string{"machine: no " + p.Program}})
+			continue
+		}
+		out = append(out, name)
+	}
+	return out
 }
 
 func (s Settings) configurations(c Case) []string {
@@ -223,7 +262,12 @@ func (s Settings) orders(ctx context.Context, jobs []job) (orders, func(), error
 	}
 	bin, err := filepath.Abs(s.Bin)
 	table, err2 := filepath.Abs(s.Table)
-	o := orders{Bin: bin, Seed: s.Seed, Keep: s.Keep, Base: map[string]string{}}
+	o := orders{Bin: bin, Seed: s.Seed, Keep: s.Keep, Base: map[string]string{}, Template: s.Template, Programs: map[string]string{}}
+	for _, name := range s.Where {
+		if p, ok := peers[name]; ok {
+			o.Programs[name] = p.program(s.Tools)
+		}
+	}
 	errs := []error{err, err2}
 	var cases []Case
 	for _, j := range jobs {

@@ -58,6 +58,8 @@ type orders struct {
 	Keep     bool
 	Base     map[string]string // directories of the runs, by account kind
 	Compiled map[string]string // programs, by the case's ID
+	Template string            // the command line of another sandbox
+	Programs map[string]string // of other sandboxes, by configuration
 }
 
 // worker runs trials in a world of its own, one at a time.
@@ -196,13 +198,7 @@ func (w *worker) prepare(p *place, v *victim, t trial) (*exec.Cmd, error) {
 		policy = filepath.Join(p.Dir, "policy", "policy.yaml")
 		m.write(policy, layer(own), 0o644)
 	}
-	sandbox := `exec "$@"`
-	if !t.Twin {
-		sandbox = fmt.Sprintf(`exec %s --quiet --no-supervise --policy %s -- "$@"`, quoted(w.Bin), quoted(policy))
-		if t.Configuration == weak {
-			sandbox = strings.Replace(sandbox, "exec", "exec "+quoted(w.tool(t.Account))+" "+refuseArg, 1)
-		}
-	}
+	sandbox := w.sandbox(m, p, t, policy)
 	vars["SANDBOX"], vars["RUN"] = filepath.Join(p.Dir, "sandbox"), p.Dir
 	vars["WRAP"], vars["POLICY"], vars["LIB"] = w.Bin, policy, filepath.Join(w.Base[t.Account.Kind], "lib")
 	for name, where := range map[string]string{"API_TOKEN": "credential api", "LLM_TOKEN": "credential llm"} {
@@ -228,6 +224,21 @@ func (w *worker) prepare(p *place, v *victim, t trial) (*exec.Cmd, error) {
 	cmd.Dir, cmd.Env = p.Work, p.environ(t.Account, vars)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: t.Account.credential(), Setpgid: true}
 	return cmd, errors.Join(m.errs...)
+}
+
+// sandbox is the body of the command that puts another one into the sandbox.
+func (w *worker) sandbox(m *maker, p *place, t trial, policy string) string {
+	if t.Twin {
+		return `exec "$@"`
+	}
+	if other, ok := peers[t.Configuration]; ok {
+		return other.Script(peerPlace{place: p, m: m, Program: w.Programs[t.Configuration], Template: w.Template, account: t.Account})
+	}
+	ours := fmt.Sprintf(`%s --quiet --no-supervise --policy %s -- "$@"`, quoted(w.Bin), quoted(policy))
+	if t.Configuration == weak {
+		return "exec " + quoted(w.tool(t.Account)) + " " + refuseArg + " " + ours
+	}
+	return "exec " + ours
 }
 
 func (p *place) environ(a account, vars map[string]string) []string {

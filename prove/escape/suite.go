@@ -116,12 +116,16 @@ func missing(c Case) string {
 
 func find(name string) string {
 	for _, dir := range filepath.SplitList(binPath) {
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+		if path := filepath.Join(dir, name); executable(path) {
 			return path
 		}
 	}
 	return ""
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
 }
 
 // compile makes the programs of the cases, once, and gives them by ID.
