@@ -51,8 +51,14 @@ func (c *container) pid() int {
 	return pid
 }
 
-// kill ends init and with it everything in its pid namespace.
-func (c *container) kill() { _ = c.c.Signal(unix.SIGKILL) }
+// kill ends init and with it everything in its pid namespace. Where not even the
+// fork succeeded there is nothing to end, and libcontainer's Signal would follow
+// a process that is not there.
+func (c *container) kill() {
+	if c.pid() > 0 {
+		_ = c.c.Signal(unix.SIGKILL)
+	}
+}
 
 // destroy waits for init and removes what libcontainer keeps about it.
 func (c *container) destroy() error {

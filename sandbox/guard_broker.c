@@ -25,13 +25,24 @@ int hw_guard_valid(const struct seccomp_notif *n)
 	return SYS(SYS_ioctl, hw_broker.listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
 }
 
+/*
+ * Gives up when the kernel refuses to take an answer or to hand out a request: a
+ * caller would wait for ever. Whoever waits gets ENOSYS then, and so does everybody
+ * who asks later. That a caller is gone (ENOENT) is no reason.
+ */
+static void give_up_unless(long r)
+{
+	if (r < 0 && r != -ENOENT && r != -EINTR)
+		SYS(SYS_exit_group, 1);
+}
+
 static void send_result(const struct seccomp_notif *n, long result, unsigned flags)
 {
 	response.r.id = n->id;
 	response.r.val = result < 0 ? 0 : result;
 	response.r.error = result < 0 ? (int)result : 0;
 	response.r.flags = flags;
-	SYS(SYS_ioctl, hw_broker.listener, SECCOMP_IOCTL_NOTIF_SEND, &response);
+	give_up_unless(SYS(SYS_ioctl, hw_broker.listener, SECCOMP_IOCTL_NOTIF_SEND, &response));
 }
 
 /*
@@ -104,12 +115,17 @@ void hw_guard_serve(int listener)
 
 	hw_broker.listener = listener;
 	for (;;) {
-		if (SYS(SYS_ppoll, &p, 1L, NULL, NULL, 8L) < 0)
+		long r = SYS(SYS_ppoll, &p, 1L, NULL, NULL, 8L);
+
+		give_up_unless(r);
+		if (r < 0)
 			continue;
 		if (p.revents & (POLLHUP | POLLNVAL))
 			SYS(SYS_exit_group, 0);
 		memset(&request, 0, sizeof(request));
-		if (SYS(SYS_ioctl, listener, SECCOMP_IOCTL_NOTIF_RECV, &request) == 0)
+		r = SYS(SYS_ioctl, listener, SECCOMP_IOCTL_NOTIF_RECV, &request);
+		give_up_unless(r);
+		if (r == 0)
 			serve_one();
 	}
 }

@@ -61,6 +61,7 @@ type launch struct {
 	tokens    map[string]string // of what is published, by the name of its entry
 	outside   *serviceManager
 	began     time.Time
+	at        sandbox.Step // of the launch
 	dieOf     unix.Signal // the terminal's signal that ended the command
 
 	uncaptured atomic.Bool // ports are fixed at launch: nf_tables is missing
@@ -85,7 +86,7 @@ type launch struct {
 
 // runCommand wraps a command and gives the exit code of the process.
 func runCommand(v voice, f runFlags, argv []string) int {
-	l := &launch{flags: f, began: time.Now(), stop: make(chan error, 1), over: make(chan struct{})}
+	l := &launch{flags: f, began: time.Now(), at: sandbox.StepPreflight, stop: make(chan error, 1), over: make(chan struct{})}
 	if isBackgroundRole() {
 		var err error
 		if l.back, err = newBackground(); err != nil {
@@ -106,7 +107,7 @@ func runCommand(v voice, f runFlags, argv []string) int {
 		err = errors.Join(err, l.summarize(argv, code, err))
 	}
 	if err != nil {
-		return v.fail(diagnosed(err))
+		return v.fail(remedied(located(l.at, diagnosed(err))))
 	}
 	if l.dieOf != 0 && l.back == nil {
 		sandbox.DieOf(l.dieOf)
@@ -124,12 +125,13 @@ func (l *launch) run(argv []string) (int, error) {
 	}
 	l.who, l.keeper = who, newKeeper(who.environ)
 	base := sandbox.RuntimeBase(os.Getenv)
+	l.at = sandbox.StepRuntime
 	sandbox.SweepRunDirs(base)
 	if l.dir, err = sandbox.NewRunDir(base); err != nil {
 		return 0, err
 	}
 	defer l.dir.Remove()
-	who.run = l.dir.Path
+	who.run, l.at = l.dir.Path, sandbox.StepPlan
 	defer func() { sandbox.SweepCgroups(l.prep.host.Limits) }()
 	if l.prep, err = who.prepare(l.flags.policyFlags, argv, []string{base}); err != nil {
 		return 0, err
@@ -152,6 +154,7 @@ func (l *launch) run(argv []string) (int, error) {
 
 // start takes the session and runs in it.
 func (l *launch) start() (code int, err error) {
+	l.at = sandbox.StepRuntime
 	if err := l.takeSession(); err != nil {
 		return 0, err
 	}
@@ -199,6 +202,7 @@ func (l *launch) enter() (int, error) {
 		return 0, err
 	}
 	defer pub.close()
+	l.at = sandbox.StepProxy
 	px := startProxy(p, func() (proxySecrets, error) { return readSecrets(p, values, l.tokens) }, proxyNeeds{
 		setup: proxySetup{
 			Run: l.dir.Id, RunDir: l.dir.Path, Launcher: os.Getpid(), Cgroups: sandbox.CgroupDirs(l.prep.host.Limits), Required: p.Audit.Required, Inspect: l.prep.plan.Inspect,
@@ -237,6 +241,7 @@ func (l *launch) enter() (int, error) {
 	go reloads.refreshSecrets()
 	go reloads.watchSecrets()
 	go relayStops(l.stop, px.events, time.Duration(p.Limits.Time))
+	l.at = sandbox.StepExec
 	res, err := l.inside(sandbox.Options{
 		Plan: l.prep.plan, Filter: filter, Stdio: out.stdio, Dir: l.dir,
 		Blobs: l.blobs(px), Doors: px.doors, Trace: l.trace, Stop: l.stop, Grace: time.Duration(p.Process.StopGrace),

@@ -1,0 +1,104 @@
+package faults
+
+import (
+	"regexp"
+	"strings"
+)
+
+// The exit codes of the launcher itself.
+const (
+	exitFailed        = 125
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitKilled        = 128 + 9
+)
+
+var (
+	stepMessage = regexp.MustCompile(`(?m)^hermes-wrap: error: (?:.+ cannot be enforced: .*: )?(compile|preflight|runtime|proxy|container|network|root|limits|terminal|confine|self-test|exec): .+$`)
+	hintMessage = regexp.MustCompile(`(?m)^hermes-wrap: hint: .+$`)
+	goTrace     = regexp.MustCompile(`(?m)^(goroutine \d+|panic: |fatal error: |runtime: |SIG[A-Z]+: )`)
+)
+
+// verdict is what came of one injection.
+type verdict struct {
+	full    bool   // the command ran, held by everything
+	step    string // where it was refused or ended
+	message string
+	wrong   string // what must not be; "" when nothing
+}
+
+// judge says what a run came to, apart from what it left.
+func judge(e ended, full string) verdict {
+	v := verdict{}
+	if m := stepMessage.FindStringSubmatch(e.err); m != nil {
+		v.step, v.message = m[1], strings.TrimPrefix(m[0], "hermes-wrap: error: ")
+	}
+	switch {
+	case strings.Contains(e.out, "ESCAPED"):
+		v.wrong = "escaped: " + lineWith(e.out, "ESCAPED")
+	case e.hung:
+		v.wrong = "it hung"
+	case len(e.left) > 0:
+		v.wrong = "left behind: " + strings.Join(e.left, ", ")
+	case goTrace.MatchString(e.err):
+		v.wrong = "a Go trace: " + goTrace.FindString(e.err)
+	case e.exit == probeExit:
+		v.full = true
+		if e.out != full {
+			v.wrong = "the command ran with something else around it: " + difference(e.out, full)
+		}
+	case e.exit == exitFailed || e.exit == exitNotExecutable || e.exit == exitNotFound:
+		v.wrong = unsaid(e, v)
+	case e.fault.kind == "killed" && e.exit == exitKilled:
+		v.step = "killed" // nobody was left who could say anything
+		if e.fault.role != "launcher" {
+			v.wrong = unsaid(e, v)
+		}
+	default:
+		v.wrong = "exit status " + itoa(e.exit)
+	}
+	return v
+}
+
+// unsaid tells what the words of a refusal lack.
+func unsaid(e ended, v verdict) string {
+	switch {
+	case v.message == "":
+		return "no message with a step: " + last(strings.Split(strings.TrimSpace(e.err), "\n"))
+	case !hintMessage.MatchString(e.err):
+		return "no remedy: " + v.message
+	}
+	return ""
+}
+
+func lineWith(text, word string) string {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, word) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// difference gives the first lines that one has and the other has not.
+func difference(got, want string) string {
+	has := map[string]bool{}
+	for line := range strings.Lines(want) {
+		has[line] = true
+	}
+	for line := range strings.Lines(got) {
+		if !has[line] {
+			return "+ " + strings.TrimSpace(line)
+		}
+	}
+	has = map[string]bool{}
+	for line := range strings.Lines(got) {
+		has[line] = true
+	}
+	for line := range strings.Lines(want) {
+		if !has[line] {
+			return "- " + strings.TrimSpace(line)
+		}
+	}
+	return "the order of lines"
+}

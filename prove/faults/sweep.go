@@ -1,0 +1,197 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+const strictPolicy = `version: 1
+name: faults
+extends: [builtin:strict]
+`
+
+// most is how many of the same call of the same process are tried with each
+// error: a stage opens hundreds of files in one loop.
+const most = 12
+
+// injections makes the list of faults from the calls of a recorded launch, in an
+// order that the seed decides.
+func injections(calls []fault, seed int64) []fault {
+	r := rand.New(rand.NewPCG(uint64(seed), 1))
+	by := map[[2]string][]fault{}
+	var keys [][2]string
+	for _, c := range calls {
+		key := [2]string{c.role, c.call}
+		if by[key] == nil {
+			keys = append(keys, key)
+		}
+		by[key] = append(by[key], c)
+	}
+	var out []fault
+	add := func(list []fault, kind [2]string, most int) {
+		list = slices.Clone(list)
+		r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+		for _, f := range list[:min(most, len(list))] {
+			f.kind, f.action = kind[0], kind[1]
+			out = append(out, f)
+		}
+	}
+	for _, key := range keys {
+		for kind, calls := range wrongs {
+			if slices.Contains(calls, key[1]) {
+				add(by[key], kind, most)
+			}
+		}
+		if slices.Contains(untrue, key) {
+			add(by[key], [2]string{"no effect", "value=0"}, most)
+		}
+		for _, kind := range anywhere {
+			add(by[key], kind, most/4)
+		}
+	}
+	slices.SortFunc(out, func(a, b fault) int { return strings.Compare(a.rule(), b.rule()) })
+	r.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// result is one injection with its verdict.
+type result struct {
+	fault
+	verdict
+	err string // what the launcher said, for a failure
+}
+
+// baseline records one launch without a fault: its calls and what the probe says
+// when all is well. It runs twice, for the first makes what stays.
+func (w *world) baseline(ctx context.Context) (calls []fault, full string, err error) {
+	for range 2 {
+		e, err := w.run(ctx, "")
+		if err != nil {
+			return nil, "", err
+		}
+		if v := judge(e, e.out); !v.full || v.wrong != "" {
+			return nil, "", fmt.Errorf("launch without a fault: exit %d, %s\n%s%s", e.exit, v.wrong, e.out, e.err)
+		}
+		calls, full = e.calls, e.out
+	}
+	w.remember()
+	return calls, full, nil
+}
+
+// try injects one fault.
+func (w *world) try(ctx context.Context, f fault, full string) (result, bool, error) {
+	e, err := w.run(ctx, f.rule())
+	if err != nil {
+		return result{}, false, err
+	}
+	kind, action := f.kind, f.action
+	if e.hit {
+		f = e.fault
+		f.kind, f.action = kind, action
+		e.fault = f
+	}
+	r := result{f, judge(e, full), e.err}
+	if r.wrong == "" {
+		r.wrong = w.tidy(ctx, f, full)
+	}
+	if r.wrong != "" {
+		w.remember() // not to be said again by the next
+	}
+	return r, e.hit, nil
+}
+
+// tidy looks for what a run left. What nobody was able to remove, since the
+// launcher was killed or the removal itself was refused, the next launch sweeps.
+func (w *world) tidy(ctx context.Context, f fault, full string) string {
+	left := w.leftovers()
+	if len(left) == 0 {
+		return ""
+	}
+	e, err := w.run(ctx, "")
+	if err != nil {
+		return err.Error()
+	}
+	if v := judge(e, full); !v.full || v.wrong != "" {
+		return fmt.Sprintf("the next launch: exit %d, %s %s", e.exit, v.wrong, v.message)
+	}
+	if after := w.leftovers(); len(after) > 0 {
+		return "left behind, also after another launch: " + strings.Join(after[:min(3, len(after))], ", ")
+	}
+	if f.kind != "killed" && !removes(f.call) {
+		return "left behind for the next launch: " + strings.Join(left[:min(3, len(left))], ", ")
+	}
+	return ""
+}
+
+// removes tells calls without which nothing can be removed.
+func removes(call string) bool {
+	return slices.Contains([]string{"unlinkat", "getdents64", "openat", "newfstatat", "umount2", "kill", "flock"}, call)
+}
+
+// sweep tries faults on several worlds at once until the list or the time is over.
+func (s *workshop) sweep(ctx context.Context, list []fault, atOnce int) (out []result, missed int, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var (
+		mu   sync.Mutex
+		wg   sync.WaitGroup
+		next int
+	)
+	take := func() (fault, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(list) || ctx.Err() != nil || err != nil {
+			return fault{}, false
+		}
+		next++
+		return list[next-1], true
+	}
+	worker := func(i int) error {
+		w, err := s.newWorld("w"+itoa(i), strictPolicy)
+		if err != nil {
+			return err
+		}
+		defer w.close()
+		_, full, err := w.baseline(ctx)
+		if err != nil {
+			return err
+		}
+		for {
+			f, ok := take()
+			if !ok {
+				return nil
+			}
+			r, hit, err := w.try(ctx, f, full)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			if hit {
+				out = append(out, r)
+			} else {
+				missed++
+			}
+			mu.Unlock()
+		}
+	}
+	for i := range atOnce {
+		wg.Go(func() {
+			if e := worker(i); e != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil && ctx.Err() == nil {
+					err = e
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return out, missed, err
+}
