@@ -35,7 +35,7 @@ func stagePidOne() error {
 	debug.SetGCPercent(-1)
 	p := &pidOne{c: OpenChannel(fdControl), slave: -1, ptmx: "/dev/pts/ptmx", covered: make(chan struct{}, 1)}
 	if err := p.run(); err != nil {
-		return reportFailure(p.c, err)
+		return reportFailure(p.c, StepExec, err)
 	}
 	return nil
 }
@@ -262,13 +262,13 @@ func dropEverything() error {
 // the caller passed, and for the host's /dev/null the sandbox's own, which can
 // be opened again by name.
 func (p *pidOne) streams() [3]int {
-	fds := [3]int{0, 1, 2}
-	for i := range fds {
+	fds := [3]int{0, 1, fdStderr}
+	for i, fd := range fds {
 		if p.s.Slave[i] {
 			fds[i] = p.slave
 			continue
 		}
-		if !isNull(i) {
+		if !isNull(fd) {
 			continue
 		}
 		if own, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
@@ -285,6 +285,7 @@ func isNull(fd int) bool {
 }
 
 func (p *pidOne) closeStreams() {
+	unix.Close(fdStderr)
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return

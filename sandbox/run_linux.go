@@ -98,6 +98,7 @@ type run struct {
 	term     *Terminal
 	pub      *publisher
 	canary   net.Listener // what the self-test must not reach; closed after it
+	words    words
 	messages chan message
 	desk     *desk
 	finish   chan unix.WaitStatus // by Sandbox.End
@@ -129,6 +130,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, stepErr(StepPreflight, fmt.Errorf("listen for the self-test: %w", err))
 	}
 	defer r.canary.Close()
+	if r.words, err = newWords(); err != nil {
+		return Result{}, stepErr(StepPreflight, err)
+	}
+	defer r.words.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.owner = hasTerminal()
@@ -189,7 +194,7 @@ func (r *run) create(canaryPort int) error {
 	doors, blobs := make(chan error, 1), make(chan error, 1)
 	go func() { doors <- r.serveDoors() }()
 	go func() { blobs <- r.sendBlobs() }()
-	startErr := r.box.start(r.Stdio, files)
+	startErr := r.box.start([3]*os.File{r.Stdio[0], r.Stdio[1], r.words.f}, append(files, r.Stdio[2]))
 	theirs.Close()
 	blobsErr, doorsErr := <-blobs, <-doors
 	if startErr != nil || blobsErr != nil || doorsErr != nil {
@@ -325,6 +330,14 @@ type reportedError struct {
 func (e reportedError) Error() string { return e.text }
 func (e reportedError) Unwrap() error { return e.no }
 
+// withCause adds what the Go runtime of a stage said at its end.
+func (r *run) withCause(err error) error {
+	if said := r.words.cause(); said != "" {
+		return fmt.Errorf("%w%s", err, said)
+	}
+	return err
+}
+
 // whyNot picks the most telling error of a failed start: what init said itself,
 // then what the door-keeper said, then libcontainer.
 func (r *run) whyNot(startErr, blobsErr, doorsErr error) error {
@@ -345,7 +358,7 @@ func (r *run) whyNot(startErr, blobsErr, doorsErr error) error {
 		}
 	}
 	if startErr != nil {
-		return stepErr(StepContainer, startErr)
+		return stepErr(StepContainer, r.withCause(startErr))
 	}
-	return stepErr(StepContainer, errors.Join(blobsErr, doorsErr))
+	return stepErr(StepContainer, r.withCause(errors.Join(blobsErr, doorsErr)))
 }

@@ -111,6 +111,15 @@ static void lay_descriptors(const struct hw_spawn *s)
 		fail(HW_STEP_CLOSE, errno, 0);
 }
 
+/* may_set_caps tells whether CAP_SETPCAP is there; where that cannot be seen, it is. */
+static int may_set_caps(void)
+{
+	struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+	struct __user_cap_data_struct have[2];
+	memset(have, 0, sizeof have);
+	return syscall(SYS_capget, &head, have) < 0 || (have[0].effective & 1U << CAP_SETPCAP);
+}
+
 /* An execve by user id 0 would fill the permitted set again from the bounding
  * set; an empty bounding set leaves nothing to regain. */
 static void drop_capabilities(void)
@@ -120,13 +129,15 @@ static void drop_capabilities(void)
 	memset(none, 0, sizeof none);
 	for (int c = 0; c < 64; c++) {
 		if (prctl(PR_CAPBSET_DROP, c, 0, 0, 0) < 0) {
-			if (errno == EINVAL)
+			int err = errno;
+			if (err == EINVAL)
 				break; /* past the last capability of this kernel */
 			/* Without CAP_SETPCAP (weaker tier) the set cannot be
-			 * changed, and no_new_privs keeps it from being used. */
-			if (errno == EPERM)
+			 * changed, and no_new_privs keeps it from being used.
+			 * With it, a refusal would leave the rest of the set. */
+			if (err == EPERM && !may_set_caps())
 				break;
-			fail(HW_STEP_CAPS, errno, c);
+			fail(HW_STEP_CAPS, err, c);
 		}
 	}
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);

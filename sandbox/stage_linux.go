@@ -19,6 +19,7 @@ const (
 	fdSpec    = 4
 	fdSelf    = 5 // our own sealed executable
 	fdProc    = 6 // a writable mount of the sandbox's /proc that no path leads to
+	fdStderr  = 7 // the command's standard error; theirs is for the Go runtime alone
 )
 
 // stageInit is the first act inside the namespaces: already PID 1, with every
@@ -32,7 +33,7 @@ func stageInit() error {
 		err = prepareInside(c, s)
 	}
 	if err != nil {
-		return reportFailure(c, err)
+		return reportFailure(c, StepContainer, err)
 	}
 	return nil
 }
@@ -219,8 +220,8 @@ func offerDoors(c *Channel, p Plan) error {
 
 // reportFailure tells the launcher which step failed, with the kernel's own
 // error, before libcontainer reports no more than an early exit.
-func reportFailure(c *Channel, err error) error {
-	m := message{Op: opFailed, Error: err.Error()}
+func reportFailure(c *Channel, at Step, err error) error {
+	m := message{Op: opFailed, Step: string(at), Error: err.Error()}
 	var se *StepError
 	if errors.As(err, &se) {
 		m.Step, m.Error = string(se.Step), se.Err.Error()

@@ -193,7 +193,7 @@ func (r *run) initGone(stopped error) error {
 	if n, err := r.Plan.Limits.OOMKills(r.Dir.Id); err == nil && n > 0 {
 		return stepErr(StepLimits, errors.New("limits.memory was reached, and the kernel ended the tree"))
 	}
-	return stepErr(StepExec, errors.New("the sandbox's init was killed; nothing inside is left running"))
+	return stepErr(StepExec, r.withCause(errors.New("the sandbox's init was killed; nothing inside is left running")))
 }
 
 // startLimit bounds what init needs between its own start and the command's.

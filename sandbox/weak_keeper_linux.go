@@ -46,7 +46,7 @@ func runKeeper() {
 	k := &keeper{pidOne: pidOne{c: OpenChannel(fdControl), slave: -1, ptmx: "/dev/ptmx"}}
 	err := k.run()
 	if err != nil {
-		_ = reportFailure(k.c, err)
+		_ = reportFailure(k.c, StepExec, err)
 	}
 	k.leave(err != nil)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -45,10 +46,7 @@ var remedies = []struct {
 	{[]unix.Errno{unix.EPIPE, unix.ECONNRESET}, hintEnded},
 }
 
-const (
-	hintEnded = "start it again; if it ends again, the kernel's log says whether memory ran out: dmesg"
-	hintElse  = "see whether everything that a launch needs is there: hermes-wrap doctor"
-)
+const hintEnded = "start it again; if it ends again, the kernel's log says whether memory ran out: dmesg"
 
 // endings are how errors tell that a process was gone.
 var endings = []string{"EOF", "was killed", "ended before", "procReady not received"}
@@ -59,10 +57,11 @@ func remedied(err error) error {
 	if codeOf(err) != exitFailed || hintOf(err) != "" || !errors.As(err, &step) {
 		return err
 	}
-	return &hintedError{err, remedyFor(err)}
+	return &hintedError{err, cmp.Or(machineRemedy(err), "see whether everything that a launch needs is there: hermes-wrap doctor")}
 }
 
-func remedyFor(err error) string {
+// machineRemedy is what to do when the machine is the cause, "" when it is not.
+func machineRemedy(err error) string {
 	text := err.Error()
 	for _, r := range remedies {
 		for _, no := range r.errors {
@@ -76,5 +75,5 @@ func remedyFor(err error) string {
 			return hintEnded
 		}
 	}
-	return hintElse
+	return ""
 }

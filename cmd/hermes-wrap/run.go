@@ -62,7 +62,7 @@ type launch struct {
 	outside   *serviceManager
 	began     time.Time
 	at        sandbox.Step // of the launch
-	dieOf     unix.Signal // the terminal's signal that ended the command
+	dieOf     unix.Signal  // the terminal's signal that ended the command
 
 	uncaptured atomic.Bool // ports are fixed at launch: nf_tables is missing
 
@@ -385,6 +385,9 @@ func (l *launch) ended(res sandbox.Result) (int, error) {
 		l.voice.note(errStopped.Error())
 	case res.Stopped != nil:
 		l.voice.line("error", "31", "the run was ended: "+res.Stopped.Error())
+		if h := machineRemedy(res.Stopped); h != "" {
+			l.voice.hint(h)
+		}
 		code = exitFailed
 	}
 	reason := ""

@@ -42,10 +42,11 @@ var wrongs = map[[2]string][]string{ //nolint:gochecknoglobals // a table
 	failing("EPERM", syscall.EPERM): {
 		"openat", "openat2", "mkdirat", "unlinkat", "renameat", "symlinkat", "fchmodat", "fchmod", "fchown", "fchownat", "flock", "connect", "bind", "listen", "setsockopt", "sendto",
 		"mount", "umount2", "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "mount_setattr", "pivot_root", "chdir", "fchdir", "chroot",
-		"clone", "clone3", "execve", "execveat", "wait4", "waitid", "kill", "prctl", "seccomp", "landlock_create_ruleset", "landlock_add_rule",
+		"execve", "execveat", "kill", "prctl", "seccomp", "landlock_create_ruleset", "landlock_add_rule",
 		"landlock_restrict_self", "capset", "capget", "setuid", "setgid", "setresuid", "setresgid", "setgroups", "unshare", "setns", "prlimit64", "setrlimit",
 		"keyctl", "setpgid", "setsid", "sethostname", "ioctl", "close_range", "getrandom", "socket",
 	},
+	failing("EAGAIN", syscall.EAGAIN): {"clone", "clone3", "fork", "vfork"},
 	failing("EIO", syscall.EIO): {
 		"read", "write", "pread64", "pwrite64", "fsync", "getdents64", "newfstatat", "statx", "fstat", "readlinkat", "statfs", "fstatfs", "sendmsg", "recvmsg", "recvfrom",
 		"faccessat2", "getcwd", "getsockname", "getsockopt", "ppoll",

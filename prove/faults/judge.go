@@ -2,6 +2,7 @@ package faults
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -11,10 +12,18 @@ const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
 	exitKilled        = 128 + 9
+	exitRuntime       = 2       // the Go runtime itself could not go on
+	exitAborted       = 128 + 6 // nor could the C library
 )
+
+// needsOfGo are the calls without which no Go program goes on: its threads, its
+// memory, its poller. The launcher can say nothing any more (docs/launch.md).
+var needsOfGo = []string{"clone3", "clone", "mmap", "mprotect", "brk", "epoll_create1", "eventfd2", "epoll_ctl"} //nolint:gochecknoglobals // a table
 
 var (
 	stepMessage = regexp.MustCompile(`(?m)^hermes-wrap: error: (?:.+ cannot be enforced: .*: )?(compile|preflight|runtime|proxy|container|network|root|limits|terminal|confine|self-test|exec): .+$`)
+	lackMessage = regexp.MustCompile(`(?m)^hermes-wrap: error: (.+ cannot be enforced: needed .+)$`)
+	overMessage = regexp.MustCompile(`(?m)^hermes-wrap: error: (the run was ended: .+)$`)
 	hintMessage = regexp.MustCompile(`(?m)^hermes-wrap: hint: .+$`)
 	goTrace     = regexp.MustCompile(`(?m)^(goroutine \d+|panic: |fatal error: |runtime: |SIG[A-Z]+: )`)
 )
@@ -33,6 +42,12 @@ func judge(e ended, full string) verdict {
 	if m := stepMessage.FindStringSubmatch(e.err); m != nil {
 		v.step, v.message = m[1], strings.TrimPrefix(m[0], "hermes-wrap: error: ")
 	}
+	if m := lackMessage.FindStringSubmatch(e.err); m != nil && v.step == "" {
+		v.step, v.message = "compile", m[1] // what the machine lacks is named, with what it takes
+	}
+	if m := overMessage.FindStringSubmatch(e.err); m != nil && v.step == "" {
+		v.step, v.message = "exec", m[1]
+	}
 	switch {
 	case strings.Contains(e.out, "ESCAPED"):
 		v.wrong = "escaped: " + lineWith(e.out, "ESCAPED")
@@ -40,6 +55,8 @@ func judge(e ended, full string) verdict {
 		v.wrong = "it hung"
 	case len(e.left) > 0:
 		v.wrong = "left behind: " + strings.Join(e.left, ", ")
+	case (e.exit == exitRuntime || e.exit == exitAborted) && e.fault.role == "launcher" && slices.Contains(needsOfGo, e.fault.call):
+		v.step = "Go" // it ended the launcher in its own words
 	case goTrace.MatchString(e.err):
 		v.wrong = "a Go trace: " + goTrace.FindString(e.err)
 	case e.exit == probeExit:
@@ -49,11 +66,8 @@ func judge(e ended, full string) verdict {
 		}
 	case e.exit == exitFailed || e.exit == exitNotExecutable || e.exit == exitNotFound:
 		v.wrong = unsaid(e, v)
-	case e.fault.kind == "killed" && e.exit == exitKilled:
-		v.step = "killed" // nobody was left who could say anything
-		if e.fault.role != "launcher" {
-			v.wrong = unsaid(e, v)
-		}
+	case e.fault.kind == "killed" && e.exit == exitKilled && (e.fault.role == "launcher" || e.fault.role == "forked"):
+		v.step = "killed" // nobody was left who could say anything, or it was the command
 	default:
 		v.wrong = "exit status " + itoa(e.exit)
 	}

@@ -102,7 +102,8 @@ func (w *world) try(ctx context.Context, f fault, full string) (result, bool, er
 		r.wrong = w.tidy(ctx, f, full)
 	}
 	if r.wrong != "" {
-		w.remember() // not to be said again by the next
+		_, _ = w.run(ctx, "") // sweeps, not to be said again by the next
+		w.remember()
 	}
 	return r, e.hit, nil
 }

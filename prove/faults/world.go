@@ -30,7 +30,7 @@ var probeSource []byte
 
 // The limits of one run: until its end, and until the last process is gone then.
 const (
-	runLimit = 30 * time.Second
+	runLimit = 45 * time.Second // the launcher itself waits 30 s for an init
 	endLimit = 8 * time.Second
 )
 

@@ -3,7 +3,7 @@
 //
 //   probe RAN SECRET LANDLOCK PORT PROTECTED
 //
-// RAN is created first: it tells that the command was started. SECRET is a file
+// RAN is created at once: it tells that the command was started. SECRET is a file
 // of the host; LANDLOCK one that only Landlock stands in front of; PORT one of the
 // host's loopback; PROTECTED a name that may not come into existence.
 #define _GNU_SOURCE
@@ -26,6 +26,10 @@
 
 static void said(const char *what, long r) {
 	printf("%s: %s\n", what, r < 0 ? strerrorname_np(errno) : "ESCAPED");
+}
+
+static void refused(const char *what, long r) {
+	printf("%s: %s\n", what, r < 0 ? "refused" : "ESCAPED");
 }
 
 static void reading(const char *what, const char *path) {
@@ -87,8 +91,10 @@ static void descriptors(void) {
 int main(int argc, char **argv, char **env) {
 	if (argc < 6)
 		return 99;
-	int ran = open(argv[1], O_CREAT | O_WRONLY, 0600);
 	descriptors();
+	int ran = open(argv[1], O_CREAT | O_WRONLY, 0600); // the guard may be gone
+	if (ran >= 0)
+		close(ran);
 	status();
 	limits();
 	mounts();
@@ -99,9 +105,9 @@ int main(int argc, char **argv, char **env) {
 	asks("host", "127.0.0.1", atoi(argv[4]));
 	asks("denied", "198.51.100.66", atoi(argv[4]));
 	// Who says no is the guard's broker, or the kernel once that is gone.
-	printf("protected: %s\n", mkdir(argv[5], 0700) ? "refused" : "ESCAPED");
-	said("system", open("/usr/escaped", O_CREAT | O_WRONLY, 0600));
-	said("root", mkdir("/escaped", 0700));
+	refused("protected", mkdir(argv[5], 0700));
+	refused("system", open("/usr/escaped", O_CREAT | O_WRONLY, 0600));
+	refused("root", mkdir("/escaped", 0700));
 	said("io_uring", syscall(SYS_io_uring_setup, 1, NULL));
 	said("namespace", syscall(SYS_unshare, CLONE_NEWUSER));
 	said("mount", syscall(SYS_mount, "none", "/tmp", "tmpfs", 0, NULL));
@@ -109,8 +115,5 @@ int main(int argc, char **argv, char **env) {
 	said("bpf", syscall(SYS_bpf, 0, NULL, 0));
 	said("init", kill(1, 0) ? -1 : open("/proc/1/environ", O_RDONLY));
 	printf("pid: %s\n", getpid() < 100 ? "of its own" : "ESCAPED");
-	if (ran < 0 || fflush(stdout))
-		return 98;
-	close(ran);
-	return 7;
+	return fflush(stdout) ? 98 : 7;
 }

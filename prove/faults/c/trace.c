@@ -1,6 +1,6 @@
 // trace runs a command and makes one system call of one of its processes fail.
 //
-//   trace -o LOG [-u UID:GID] [-t MS] [-g MS] [-c COMMAND] [-f ROLE:CALL:N:ACTION] -- ARGV
+//   trace -o LOG [-u UID:GID] [-t MS] [-g MS] [-f ROLE:CALL:N:ACTION] -- ARGV
 //
 // strace(1) can make calls fail too, but it counts them per thread, and a Go
 // process makes the same call from another thread each time. Here they are
@@ -69,10 +69,9 @@ static const char *const roles[NROLES] = {"launcher", "child", "proxy", "runc", 
 enum { LAUNCHER, CHILD, PROXY, RUNC, RUNCCHILD, STAGE, INIT, STARTER, FORKED, COMMAND };
 
 static struct task { pid_t tid, tgid; int role, known, held; int64_t until; } tasks[NTASKS];
-static int ntasks;
+static int ntasks, begun; // begun: the launcher is executed
 static long counts[NROLES][NCALLS], all[NROLES];
 static FILE *out;
-static const char *command = "";
 static struct { int role, call, action; long n, value; int done; } fault = {-1, -1, 0, 0, 0, 0};
 enum { ERROR = 1, VALUE, KILL, DELAY };
 
@@ -218,7 +217,7 @@ static void marked(pid_t tid, const uint64_t *a) {
 // called handles the entry of a traced call; it tells whether the task goes on.
 static int called(struct task *t) {
 	struct __ptrace_syscall_info info;
-	if (ptrace(PTRACE_GET_SYSCALL_INFO, t->tid, sizeof info, &info) <= 0 || t->role == COMMAND)
+	if (ptrace(PTRACE_GET_SYSCALL_INFO, t->tid, sizeof info, &info) <= 0 || t->role == COMMAND || !begun)
 		return 1;
 	int c = 0;
 	while (c < NCALLS && calls[c].nr != (long)info.seccomp.nr)
@@ -262,6 +261,7 @@ static int called(struct task *t) {
 
 // executed finds out what a process is after execve(2).
 static void executed(struct task *t) {
+	begun = 1;
 	char path[64], text[512] = "";
 	snprintf(path, sizeof path, "/proc/%d/cmdline", t->tgid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -279,7 +279,6 @@ static void executed(struct task *t) {
 		t->role = INIT;
 	else if (t->role == STARTER || t->role == FORKED || t->role == CHILD || t->role == INIT)
 		t->role = COMMAND;
-	(void)command;
 }
 
 static int child_role(int of) {
@@ -421,13 +420,12 @@ int main(int argc, char **argv) {
 	const char *log = NULL, *ids = NULL;
 	int64_t limit = 20000, grace = 5000;
 	int o;
-	while ((o = getopt(argc, argv, "+o:u:t:g:c:f:")) != -1)
+	while ((o = getopt(argc, argv, "+o:u:t:g:f:")) != -1)
 		switch (o) {
 		case 'o': log = optarg; break;
 		case 'u': ids = optarg; break;
 		case 't': limit = atol(optarg); break;
 		case 'g': grace = atol(optarg); break;
-		case 'c': command = optarg; break;
 		case 'f': parse(optarg); break;
 		default: return 99;
 		}
