@@ -112,8 +112,9 @@ func before(a, b string) bool {
 	if a[0] != b[0] {
 		return a[0] < b[0]
 	}
-	if len(a) != len(b) {
-		return len(a) < len(b)
+	x, y := digits.FindString(a[1:]), digits.FindString(b[1:])
+	if len(x) != len(y) {
+		return len(x) < len(y)
 	}
 	return a < b
 }
