@@ -32,7 +32,7 @@ func newFuzzFD(t testing.TB) fuzzFD {
 
 // left counts the descriptors of this process that are open on it. Those of
 // other files come and go as the fuzzer works.
-func (f fuzzFD) left(t *testing.T) (n int) {
+func (f fuzzFD) left(t testing.TB) (n int) {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

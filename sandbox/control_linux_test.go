@@ -116,6 +116,33 @@ func TestChannelKeepsNothingOfABadPacket(t *testing.T) {
 	}
 }
 
+// Nor may it make the launcher panic, or fill its table of descriptors.
+func TestLauncherKeepsNothingOfInit(t *testing.T) {
+	sent := newFuzzFD(t)
+	open := func() []*os.File {
+		f, err := os.Open(sent.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*os.File{f}
+	}
+	r := &run{messages: make(chan message, 1)}
+	for _, status := range []int{-1, 2} {
+		r.messages <- message{Op: opNetwork, Status: status, files: open()}
+		if err := r.serveDoors(); err == nil {
+			t.Errorf("%d listeners of one descriptor: got no error", status)
+		}
+	}
+	for _, op := range []string{opExited, opFailed, opTTY, "x"} {
+		if done, _, err := r.handle(t.Context(), message{Op: op, files: open()}, nil); !done && err == nil && op != "x" {
+			t.Errorf("%s: got neither an end nor an error", op)
+		}
+	}
+	if n := sent.left(t); n > 0 {
+		t.Errorf("got %d descriptors left open, want none", n)
+	}
+}
+
 func TestBlobReader(t *testing.T) {
 	blob := func(text string) *os.File {
 		f, err := SealedFile("test", []byte(text))

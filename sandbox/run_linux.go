@@ -293,7 +293,8 @@ func (r *run) serveDoors() error {
 	if m.Op == opFailed {
 		return m.err()
 	}
-	if m.Op != opNetwork || m.Status > len(m.files) {
+	if m.Op != opNetwork || m.Status < 0 || m.Status > len(m.files) {
+		closeAll(m.files)
 		return fmt.Errorf("BUG: init said %q before its network was ready", m.Op)
 	}
 	r.env = r.Plan.environment(m.Port, r.ProxyUser, r.ProxyToken)

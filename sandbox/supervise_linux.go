@@ -100,6 +100,9 @@ func (r *run) supervise(ctx context.Context) (Result, error) {
 }
 
 func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bool, res Result, err error) {
+	if m.Op != opTTY && m.Op != opStarted {
+		closeAll(m.files) // nothing else comes with any: init must not fill our table
+	}
 	switch m.Op {
 	case opTTY:
 		return false, res, r.openTerminal(m)
@@ -138,6 +141,7 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 
 func (r *run) openTerminal(m message) error {
 	if r.term == nil || len(m.files) != 1 {
+		closeAll(m.files)
 		return stepErr(StepTerminal, errors.New("BUG: init opened a terminal that nobody asked for"))
 	}
 	if err := r.term.Start(m.files[0]); err != nil {

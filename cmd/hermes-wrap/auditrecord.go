@@ -135,7 +135,11 @@ func takeRecord(log *audit.Log, files []*os.File) error {
 		closeFiles(files)
 		return errors.New("BUG: the launcher sent no audit file")
 	}
-	return log.Swap(files[0])
+	err := log.Swap(files[0])
+	if err != nil {
+		closeFiles(files)
+	}
+	return err
 }
 
 // endLimit bounds how long what is still being dialled may hold up the end of

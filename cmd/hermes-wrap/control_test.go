@@ -71,6 +71,7 @@ func TestControlRequests(t *testing.T) {
 		{"nothing", `{}`, `"error":"op "`},
 		{"an unknown field", `{"op":"status","uid":0}`, "unknown field"},
 		{"two objects", `{"op":"status"}{"op":"reload"}`, "data after the end"},
+		{"a bracket too many", `{"op":"status"}]`, "data after the end"},
 		{"too long", `{"op":"` + strings.Repeat("x", controlBytes) + `"}`, "too long"},
 	}
 	for _, c := range cases {

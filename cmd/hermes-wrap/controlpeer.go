@@ -84,7 +84,8 @@ func decodePacket(b []byte, v any) error {
 	if err := d.Decode(v); err != nil {
 		return fmt.Errorf("decode the packet: %w", err)
 	}
-	if d.More() {
+	// More would take a closing bracket for the end.
+	if _, err := d.Token(); err != io.EOF {
 		return errors.New("decode the packet: data after the end")
 	}
 	return nil

@@ -37,7 +37,7 @@ func pairedClient(t *testing.T) (px *proxyClient, theirs *sandbox.Channel) {
 	return px, theirs
 }
 
-func somePolicy(t *testing.T) policy.Policy {
+func somePolicy(t testing.TB) policy.Policy {
 	t.Helper()
 	p, err := policy.Load(policy.Options{Arg: "p", Given: true, Cwd: "/", Home: "/root", Builtin: func(string) ([]byte, bool) {
 		return []byte("version: 1\nname: p\nextends: []\n"), true

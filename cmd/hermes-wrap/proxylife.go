@@ -46,6 +46,14 @@ func (l *proxyLife) send(v any, files ...*os.File) error {
 	return l.c.Send(v, files...)
 }
 
+// hear waits for the next thing that the proxy says. No event comes with
+// descriptors: those of a proxy that was taken over must not fill our table.
+func (l *proxyLife) hear() (e proxyEvent, err error) {
+	files, err := l.receive(&e)
+	closeFiles(files)
+	return e, err
+}
+
 // condemn kills the proxy. The first reason counts.
 func (l *proxyLife) condemn(reason error) {
 	if l.proc == nil {

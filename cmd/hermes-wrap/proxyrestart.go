@@ -69,8 +69,8 @@ func (p *proxyClient) tend(l *proxyLife) {
 func (p *proxyClient) listen(l *proxyLife) {
 	defer close(l.ended)
 	for {
-		var e proxyEvent
-		if _, err := l.receive(&e); err != nil {
+		e, err := l.hear()
+		if err != nil {
 			return
 		}
 		switch {
@@ -339,8 +339,8 @@ func (l *proxyLife) open(d *doors) error {
 	if err != nil {
 		return fmt.Errorf("hand the sockets to the proxy: %w", err)
 	}
-	var e proxyEvent
-	if _, err := l.receive(&e); err != nil {
+	e, err := l.hear()
+	if err != nil {
 		return fmt.Errorf("%w: %w", errProxyEnded, err)
 	}
 	if !e.Ready {
@@ -362,8 +362,7 @@ func (l *proxyLife) endSending() {
 func (l *proxyLife) drain() {
 	defer close(l.ended)
 	for {
-		var e proxyEvent
-		if _, err := l.receive(&e); err != nil {
+		if _, err := l.hear(); err != nil {
 			return
 		}
 	}

@@ -147,7 +147,9 @@ func obeyLauncher(c *sandbox.Channel, s *proxy.Server) {
 		e := proxyEvent{Done: o.Seq}
 		switch {
 		case o.Ping:
+			closeFiles(files)
 		case o.Stats:
+			closeFiles(files)
 			now := s.Stats()
 			e.Stats = &now
 		case o.Audit:
