@@ -117,9 +117,9 @@ func tamper(files [][][]byte, how []byte) [][][]byte {
 			lines[i] = line
 		case 5: // put in bytes
 			line, n := bytes.Clone(lines[i]), next(64)
-			n = min(n, len(how))
-			lines[i] = slices.Insert(line, next(len(line)+1), how[:n]...)
-			how = how[n:]
+			piece := how[:min(n, len(how))]
+			how = how[len(piece):]
+			lines[i] = slices.Insert(line, next(len(line)+1), piece...)
 		case 6: // take bytes out
 			line := bytes.Clone(lines[i])
 			from := next(len(line))

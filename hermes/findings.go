@@ -56,8 +56,8 @@ func brokenLines(in Installation) (fs []Finding) {
 	for _, b := range in.Broken {
 		what := "the line sets nothing"
 		name, _, _ := strings.Cut(b.Value, " ")
-		for i, r := range b.Value {
-			if !isName(b.Value[:i+len(string(r))]) {
+		for i := range len(b.Value) { // a name is ASCII, and the line need not be UTF-8
+			if !isName(b.Value[:i+1]) {
 				name = b.Value[:i]
 				break
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // install makes an installation with these files, by name.
@@ -148,15 +149,32 @@ func TestHostileFiles(t *testing.T) {
 	}
 }
 
+// FuzzEnv: whatever stands in .env, each finding says where, and what is written as
+// a policy to begin with holds no value of it.
 func FuzzEnv(f *testing.F) {
-	f.Add("A=b\n\"=\nexport X='1' # c\r\n\x00=\ufeffOPENROUTER_API_KEY´x")
+	f.Add("A=b\n\"=\nexport X='1' # c\r\n\x00=\ufeffOPENROUTER_API_KEY\u00b4x")
+	f.Add("OPENROUTER_API_KEY=sk-or-0123456789abcdef\nTELEGRAM_BOT_TOKEN='12345678:secretsecret'\nA_B sets nothing\n")
+	f.Add("\xc1\nOPENAI_API_KEY=\"a\nb\"\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		home := t.TempDir()
 		if err := os.WriteFile(filepath.Join(home, ".env"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		in := Look(home, "", nil)
-		in.Findings()
-		in.Starter(func(string) bool { return true })
+		for _, finding := range in.Findings() {
+			if finding.What == "" || finding.Where == "" {
+				t.Errorf("got %+v, want a place and what is wrong", finding)
+			}
+		}
+		starter := string(in.Starter(func(string) bool { return true }))
+		if !utf8.ValidString(starter) || strings.ContainsAny(starter, "\x00\x07\x1b\r") {
+			t.Errorf("got %q, want plain text", starter)
+		}
+		for _, v := range in.Variables {
+			secret := strings.HasSuffix(v.Name, "_KEY") || strings.HasSuffix(v.Name, "_TOKEN")
+			if secret && len(v.Value) > 20 && strings.Contains(starter, v.Value) {
+				t.Errorf("%s: got its value in the policy", v.Name)
+			}
+		}
 	})
 }

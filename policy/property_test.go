@@ -297,6 +297,7 @@ func TestDenyNeverAllows(t *testing.T) {
 }
 
 func denyNeverAllows(t *rapid.T, o Options) {
+	os.Remove(o.Cwd + "/.hermes-wrap.yaml")
 	base := "extends: []\n" + drawPolicy(t, "base", "workspace", "filesystem", "env", "syscalls", "process", "require", "limits", "network")
 	before, err := loadTexts(o, map[string]string{o.Home + "/policy.yaml": base})
 	if err != nil {

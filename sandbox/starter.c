@@ -127,9 +127,13 @@ static char **point(char *base, uint64_t size, uint64_t at)
 
 static int read_order(char *base, uint64_t size)
 {
-	uint64_t *head = (uint64_t *)base;
+	uint64_t head[4];
 
-	if (size < 5 * 8 || base[size - 1] || head[3] >= size)
+	if (size < 5 * 8 || base[size - 1])
+		return 0;
+	/* A copy: lists are changed in place, and one could lie over the offsets. */
+	memcpy(head, base, sizeof head);
+	if (head[3] >= size)
 		return 0;
 	task.programs = point(base, size, head[0]);
 	task.argv = point(base, size, head[1]);
