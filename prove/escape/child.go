@@ -165,6 +165,10 @@ func serveWorld() int {
 	// A signal from inside, to everybody, must not end the world; one that is
 	// ignored would be ignored by every child too.
 	signal.Notify(make(chan os.Signal, 1))
+	// What this program inherited by chance is no descriptor of the cases.
+	for fd := 3; fd < 1024; fd++ {
+		unix.CloseOnExec(fd)
+	}
 	if err := inWorld(os.Stdin, os.Stdout); err != nil {
 		_ = json.NewEncoder(os.Stdout).Encode(told{Error: err.Error()})
 		return 1
@@ -186,6 +190,7 @@ func inWorld(in io.Reader, out io.Writer) error {
 	if err := errors.Join(os.Chmod(dir, 0o755), enter(dir)); err != nil {
 		return err
 	}
+	w := &worker{orders: *first.Orders, number: first.Number}
 	made, err := newWorld()
 	if err != nil {
 		return err
@@ -194,7 +199,7 @@ func inWorld(in io.Reader, out io.Writer) error {
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("give up capabilities: %w", err)
 	}
-	w := &worker{orders: *first.Orders, number: first.Number, world: made}
+	w.world = made
 	for {
 		var next asked
 		if err := from.Decode(&next); errors.Is(err, io.EOF) {

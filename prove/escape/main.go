@@ -234,8 +234,8 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 func (s Settings) there(j job, say func(Result)) []string {
 	var out []string
 	for _, name := range j.Configurations {
-		if p, ok := peers[name]; ok && name != custom && p.program(s.Tools) == "" {
-			say(Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: name, Status: StatusNotExercised, Reason: []string{"machine: no " + p.Program}})
+		if why := peers[name].missing(s.Tools); why != "" {
+			say(Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: name, Status: StatusNotExercised, Reason: []string{"machine: " + why}})
 			continue
 		}
 		out = append(out, name)

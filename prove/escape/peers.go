@@ -14,6 +14,8 @@ import (
 type peer struct {
 	// Says describes the configuration.
 	Says string
+	// Unable says why it cannot be tried at all.
+	Unable string
 	// Script gives the body of the sandbox command, and may write files.
 	Script func(c peerPlace) string
 	// Program is what must be there, on the PATH or in the directory of tools.
@@ -61,11 +63,7 @@ var peers = map[string]peer{ //nolint:gochecknoglobals // a constant
 	},
 	"@firejail": {
 		Program: "firejail",
-		Says:    "the default profile, no network, no new privileges, no capabilities, the seccomp filter, private /tmp and /dev, of the home directory the workspace alone.",
-		Script: func(c peerPlace) string {
-			return c.clean() + fmt.Sprintf(`%s --quiet --profile=default --net=none --nonewprivs --caps.drop=all --seccomp --private-tmp --private-dev --whitelist=%s -- "$@"`,
-				c.Program, quoted(c.Work))
-		},
+		Unable:  "firejail takes the namespaces of the world for a sandbox that is there already, and runs the command without one",
 	},
 	"@landrun": {
 		Program: "landrun",
@@ -75,21 +73,39 @@ var peers = map[string]peer{ //nolint:gochecknoglobals // a constant
 				c.Program, quoted(c.Work))
 		},
 	},
+	"@landlock-restrict": {
+		Program: "landlock-restrict",
+		Says:    "the example program of go-landlock: the system readable and executable, the workspace writable, no TCP, a clean environment.",
+		Script: func(c peerPlace) string {
+			return "command=$(command -v -- \"$1\")\nshift\n" + c.clean() +
+				fmt.Sprintf(`%s -ro /usr /bin /lib /lib64 /etc /proc -rw /dev %s -- "$command" "$@"`, c.Program, quoted(c.Work))
+		},
+	},
 	"@sandbox-runtime": {
 		Program: "srt",
 		Says:    "no domain allowed, writing in the workspace alone, reading of the home directory and of what lies beside the workspace denied, a clean environment.",
 		Script: func(c peerPlace) string {
 			settings := filepath.Join(c.Dir, "policy", "srt.json")
-			c.m.write(settings, fmt.Sprintf(`{"network":{"allowedDomains":[],"deniedDomains":[]},"filesystem":{"denyRead":[%q,%q,%q],"allowWrite":[%q],"denyWrite":[]}}`,
-				c.Home, c.Outside, c.State, c.Work), 0o644)
+			c.m.write(settings, fmt.Sprintf(`{"network":{"allowedDomains":[],"deniedDomains":[]},"filesystem":{"denyRead":[%q],"allowRead":[%q],"allowWrite":[%q],"denyWrite":[]}}`, c.Dir, c.Work, c.Work), 0o644)
 			return c.clean() + fmt.Sprintf(`%s --settings %s -- "$@"`, c.Program, quoted(settings))
 		},
 	},
 	"@codex": {
 		Program: "codex",
-		Says:    "codex's own sandbox for commands, workspace-write, network off, a clean environment.",
+		Says:    "Codex's own sandbox for commands, with a permission profile: the minimum of the system readable, the workspace writable, network off; a clean environment.",
 		Script: func(c peerPlace) string {
-			return c.clean() + fmt.Sprintf(`CODEX_HOME=%s %s sandbox linux --full-auto -- "$@"`, quoted(filepath.Join(c.State, "config")), c.Program)
+			home := filepath.Join(c.State, "config")
+			tools, _, _ := strings.Cut(c.Program, "/node_modules/")
+			c.m.write(filepath.Join(home, "config.toml"), fmt.Sprintf(`default_permissions = "work"
+[permissions.work.filesystem]
+":minimal" = "read"
+":project_roots" = "write"
+%q = "read"
+%q = "read"
+[permissions.work.network]
+enabled = false
+`, home, tools), 0o644)
+			return c.clean() + fmt.Sprintf(`CODEX_HOME=%s %s sandbox -P work -- "$@"`, quoted(home), c.Program)
 		},
 	},
 }
@@ -123,4 +139,12 @@ func (p peer) program(tools string) string {
 		}
 	}
 	return find(p.Program)
+}
+
+// missing says why a peer cannot be tried here; "" when it can.
+func (p peer) missing(tools string) string {
+	if p.Unable == "" && p.Program != "" && p.program(tools) == "" {
+		return "no " + p.Program
+	}
+	return p.Unable
 }
