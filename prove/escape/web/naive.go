@@ -53,6 +53,11 @@ type Naive struct {
 
 // Serve judges a connection that was made to the address of name.
 func (n *Naive) Serve(name string, port int, conn net.Conn) {
+	n.serve(&naiveConn{n: n, name: name, port: port}, conn)
+}
+
+func (n *Naive) serve(s *naiveConn, conn net.Conn) {
+	name := s.name
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	if n.gone.Load() {
@@ -63,7 +68,6 @@ func (n *Naive) Serve(name string, port int, conn net.Conn) {
 	if err != nil {
 		return
 	}
-	s := &naiveConn{n: n, name: name, port: port}
 	if first != 0x16 {
 		// Mistake: what it does not know passes.
 		if line, _, _ := bytes.Cut(p.held, []byte("\n")); !bytes.Contains(p.held, []byte(" HTTP/1.")) && !bytes.HasPrefix(line, []byte("GET ")) {
@@ -106,6 +110,8 @@ type naiveConn struct {
 	sni  string
 	port int
 	tls  bool
+	// granted is set where the host was judged by what CONNECT says.
+	granted bool
 	// judged is set once a request of HTTP/2 was allowed.
 	judged bool
 }
@@ -191,7 +197,7 @@ func (s *naiveConn) allows(h *naiveHead) bool {
 	case s.n.Mode == "suffix":
 		return strings.Contains(host, "wild.test")
 	case host == "denied.test" || host == "evil.test":
-		return false
+		return s.granted
 	case host == "deny.test":
 		return !strings.HasPrefix(h.target, "/admin") && !strings.HasPrefix(h.target, "/secret") && !strings.Contains(h.target, "mode="+Word)
 	case host == "git.test":

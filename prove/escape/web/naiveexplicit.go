@@ -56,7 +56,7 @@ func (n *Naive) begin(p *peeked, rest []byte, authority, yes string) {
 	}
 	_, _ = io.WriteString(p, yes)
 	p.held = append(rest, p.held...)
-	n.Serve(normal(authority), port, p)
+	n.serve(&naiveConn{n: n, name: normal(authority), port: port, granted: true}, p)
 }
 
 // socks reads the host of SOCKS 4a and 5. Mistake: a name may hold anything.
