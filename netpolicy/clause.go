@@ -111,10 +111,10 @@ func (c *clause) denies(r *Request) bool {
 
 // count gives how many values of the parameter match and how many do not. Some
 // servers do not tell parameters apart by case, and some take "x[]" and "x[a]" for
-// more of x, so all spellings count.
+// more of x, so all spellings count, see IsParameter.
 func (q *queryGlob) count(query url.Values) (matched, other int) {
 	for name, values := range query {
-		if !isParameter(name, q.name) {
+		if !IsParameter(name, q.name) {
 			continue
 		}
 		for _, v := range values {
@@ -126,15 +126,6 @@ func (q *queryGlob) count(query url.Values) (matched, other int) {
 		}
 	}
 	return matched, other
-}
-
-// isParameter tells whether some server takes one name for the other.
-func isParameter(sent, name string) bool {
-	if sent = strings.Trim(sent, " "); strings.EqualFold(sent, name) {
-		return true
-	}
-	before, _, ok := strings.Cut(sent, "[")
-	return ok && strings.EqualFold(before, name)
 }
 
 // hasHeaders tells whether the fields are there that the clause names.

@@ -16,9 +16,11 @@ import (
 // kept: /ADMIN and /admin are two paths.
 //
 // It refuses what servers read differently from each other: ".." in any
-// spelling, "." or ".." written with escapes or followed by ";", "\" as an
-// escape or raw, a second layer of escapes (%252e), control bytes, escapes that
-// do not decode to well-formed UTF-8, raw bytes outside ASCII, "?" and "#".
+// spelling, "." or ".." written with escapes, with spaces or followed by ";" and
+// the like, also in the characters that some servers take for these (see
+// hidesDots), "\" as an escape or raw, a second layer of escapes (%252e), control
+// bytes, escapes that do not decode to well-formed UTF-8, raw bytes outside ASCII,
+// "?" and "#".
 //
 // An escaped slash stays where it stands between other bytes of one segment,
 // none of which would be a dot segment if it were a real one. Such a path is
@@ -187,10 +189,8 @@ var (
 
 // checkSegment tells what keeps a segment from being canonical.
 func checkSegment(s string) error {
-	if s != "" && s[0] == '.' {
-		if stem := cutParameters(s); stem == "." || stem == ".." {
-			return errDots
-		}
+	if hidesDots(s) {
+		return errDots
 	}
 	for i := 0; i < len(s); {
 		if s[i] != '%' {

@@ -60,3 +60,20 @@ func unescapeQuery(s string) (string, error) {
 	}
 	return b.String(), nil
 }
+
+// IsParameter tells whether some server takes one name of a parameter, decoded, for
+// the other: in another letter case, as a list ("x[]", "x[0]"), or as PHP does,
+// which takes dots, spaces and a bracket that is not closed for "_" ("x.y" is x_y).
+func IsParameter(sent, name string) bool {
+	if sent = strings.Trim(sent, " "); sameParameter(sent, name) {
+		return true
+	}
+	before, after, ok := strings.Cut(sent, "[")
+	return ok && (sameParameter(before, name) || sameParameter(before+"_"+after, name))
+}
+
+func sameParameter(a, b string) bool {
+	return len(a) == len(b) && strings.EqualFold(underlined.Replace(a), underlined.Replace(b)) || strings.EqualFold(a, b)
+}
+
+var underlined = strings.NewReplacer(".", "_", " ", "_")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/strictjson"
 )
 
@@ -28,10 +29,11 @@ const (
 var ownFields = []string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "private-token", "x-auth-token", "x-access-token", "x-amz-security-token"}
 
 // Owns tells whether a field, in any spelling, is one that a client may not send
-// along with the credential. "_" is "-" for servers that turn fields into variables.
+// along with the credential: servers that turn fields into variables cannot tell
+// some names apart, see netpolicy.Dashed.
 func (c *Credential) Owns(field string) bool {
-	field = strings.ToLower(strings.ReplaceAll(strings.TrimSpace(field), "_", "-"))
-	return slices.Contains(ownFields, field) || c.Spec.Header != "" && field == strings.ToLower(strings.ReplaceAll(c.Spec.Header, "_", "-"))
+	field = strings.ToLower(netpolicy.Dashed(strings.TrimSpace(field)))
+	return slices.Contains(ownFields, field) || c.Spec.Header != "" && field == strings.ToLower(netpolicy.Dashed(c.Spec.Header))
 }
 
 // Strip removes the client's own copies from fields and query. Those in a body
@@ -52,7 +54,7 @@ func without(raw, name string) string {
 	var kept []string
 	for pair := range strings.SplitSeq(raw, "&") {
 		key, _, _ := strings.Cut(pair, "=")
-		if plain, err := url.QueryUnescape(key); err == nil && strings.EqualFold(strings.TrimSpace(plain), name) {
+		if plain, err := url.QueryUnescape(key); err == nil && netpolicy.IsParameter(plain, name) {
 			continue
 		}
 		kept = append(kept, pair)

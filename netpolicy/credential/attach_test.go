@@ -30,8 +30,8 @@ func TestAttach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cred := &Credential{Spec: c.spec}
 			// Whatever the client sends, one value arrives.
-			r := testRequest("KEY=mine&a=1&k%65y=mine&key=other", http.Header{
-				"Authorization": {"Bearer mine", "Bearer mine too"}, "X-Api-Key": {"mine"}, "X_api_key": {"mine"}, "api-key": {"mine"},
+			r := testRequest("KEY=mine&a=1&k%65y=mine&key[]=mine&%20key=mine&key=other", http.Header{
+				"Authorization": {"Bearer mine", "Bearer mine too"}, "X-Api-Key": {"mine"}, "X_api_key": {"mine"}, "X.Api.Key": {"mine"}, "api-key": {"mine"},
 				"X-Goog-Api-Key": {"mine"}, "Private-Token": {"mine"}, "Accept": {"*/*"},
 			})
 			if c.spec.Attach != "query" {

@@ -19,6 +19,11 @@ func TestMethodInTheQuery(t *testing.T) {
 		"/public/a?_method=PUT":             200,
 		"/public/a?_method=DELETE":          403,
 		"/public/a?_method=delete":          403,
+		"/public/a?_method[]=DELETE":        403,
+		"/public/a?.method=DELETE":          403, // PHP takes it for _method
+		"/public/a?%2emethod=DELETE":        403,
+		"/public/a?+_method=DELETE":         403,
+		"/public/a?[method=DELETE":          403,
 		"/public/a?_METHOD=DELETE":          403,
 		"/public/a?%5Fmethod=DELETE":        403,
 		"/public/a?_method=PUT&_method=X":   403,

@@ -5,6 +5,8 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/hermes-wrap/hermes-wrap/netpolicy"
 )
 
 // hopByHop are the fields about one connection (RFC 9110, section 7.6.1) and
@@ -36,16 +38,15 @@ var methodOverrides = []string{"X-Http-Method-Override", "X-Http-Method", "X-Met
 // like look for it.
 const methodParameter = "_method"
 
-// dashed gives the name that a server sees which turns fields into variables
-// (CGI, WSGI, Rack, PHP): it cannot tell "_" from "-".
+// dashed gives the name that a server sees which turns fields into variables.
 func dashed(name string) string {
-	if !strings.Contains(name, "_") {
-		return name
+	if d := netpolicy.Dashed(name); d != name {
+		return textproto.CanonicalMIMEHeaderKey(d)
 	}
-	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
+	return name
 }
 
-// isAmong tells whether a field's name, in either spelling, is in a list.
+// isAmong tells whether a field's name, in any spelling, is in a list.
 func isAmong(name string, lists ...[]string) bool {
 	name = dashed(name)
 	for _, list := range lists {
@@ -57,7 +58,7 @@ func isAmong(name string, lists ...[]string) bool {
 }
 
 // dropMisleading removes what tells the server of another client, path or host,
-// and what looks like framing to one that cannot tell "_" from "-".
+// and what looks like framing to one that cannot tell "_" from "-", see dashed.
 func dropMisleading(h http.Header) {
 	for name := range h {
 		if isAmong(name, aboutClient, rewrites) || name != dashed(name) && isAmong(name, hopByHop, []string{"Content-Length"}) {

@@ -23,6 +23,8 @@ func TestMisleadingFieldsAreDropped(t *testing.T) {
 		{"X-Forwarded-Uri", false},
 		{"X-Forwarded-Prefix", false},
 		{"X-Envoy-Original-Path", false},
+		{"X.Forwarded.Host", false},
+		{"X!Original~URL", false},
 		{"Proxy_Authorization", false},
 		{"X-Api-Key", true},
 		{"X_Api_Key", true},

@@ -132,7 +132,7 @@ func (fl *flow) decideMethods(r *request, path, query string) *refusal {
 		}
 	}
 	for name, methods := range judged.Query {
-		if strings.EqualFold(name, methodParameter) {
+		if netpolicy.IsParameter(name, methodParameter) {
 			if refused := fl.decideAs(judged, "parameter "+methodParameter, methods); refused != nil {
 				return refused
 			}

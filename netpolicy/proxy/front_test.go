@@ -202,6 +202,8 @@ func frontCases() []struct{ name, text, want string } {
 		{"dot segments", "GET /public/../secret HTTP/1.1\r\n" + host + "\r\n", "400"},
 		{"encoded dot segments", "GET /public/%2e%2e/secret HTTP/1.1\r\n" + host + "\r\n", "400"},
 		{"method override", "POST /public/a HTTP/1.1\r\n" + host + "X-HTTP-Method-Override: DELETE\r\nContent-Length: 0\r\n\r\n", "403"},
+		{"method override with dots", "POST /public/a HTTP/1.1\r\n" + host + "X.HTTP.Method.Override: DELETE\r\nContent-Length: 0\r\n\r\n", "403"},
+		{"framing in another spelling", "POST /public/a HTTP/1.1\r\n" + host + "Transfer.Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", "400"},
 		{"method override with underscores", "POST /public/a HTTP/1.1\r\n" + host + "X_HTTP_Method_Override: DELETE\r\nContent-Length: 0\r\n\r\n", "403"},
 		{"many fields", "GET /public/a HTTP/1.1\r\n" + host + strings.Repeat("X: 1\r\n", 250) + "\r\n", "431"},
 		{"long field", "GET /public/a HTTP/1.1\r\n" + host + "X: " + strings.Repeat("x", 100<<10) + "\r\n\r\n", "431"},

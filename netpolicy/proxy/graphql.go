@@ -99,10 +99,10 @@ func (fl *flow) graphqlGet() *refusal {
 	query := url.Values{}
 	for name, values := range fl.judged.Query {
 		query[name] = values
-		if isFolded(bareParameter(name), graphqlStored) {
+		if isParameterOf(name, graphqlStored) {
 			return forbidden(fl.f.host, errStored.Error())
 		}
-		if !isFolded(bareParameter(name), graphqlNames) {
+		if !isParameterOf(name, graphqlNames) {
 			continue
 		}
 		if len(values) != 1 || !slices.Contains(graphqlNames, name) {

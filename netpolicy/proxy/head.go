@@ -218,10 +218,12 @@ func parseField(line string) (name, value string, err error) {
 		}
 	}
 	name = textproto.CanonicalMIMEHeaderKey(name)
-	switch name {
-	case "Content_length", "Transfer_encoding":
-		// Some servers turn both spellings into one variable.
-		return "", "", badHead("header field %q", name)
+	switch seen := dashed(name); seen {
+	case "Content-Length", "Transfer-Encoding":
+		// Some servers turn all spellings into one variable.
+		if name != seen {
+			return "", "", badHead("header field %q", name)
+		}
 	}
 	return name, value, nil
 }

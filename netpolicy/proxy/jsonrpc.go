@@ -201,19 +201,16 @@ func (fl *flow) judgeCall(call netpolicy.Call) *refusal {
 // withoutParameters refuses a query that says what only the body may say.
 func (fl *flow) withoutParameters(protocol string, names []string) *refusal {
 	for name := range fl.judged.Query {
-		name = bareParameter(name)
-		if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
+		if isParameterOf(name, names) {
 			return forbidden(fl.f.host, protocol+": a parameter of the query is also one of the message")
 		}
 	}
 	return nil
 }
 
-// bareParameter gives the parameter that a server which knows lists takes "x[]" and
-// "x[0]" for.
-func bareParameter(name string) string {
-	name, _, _ = strings.Cut(strings.Trim(name, " "), "[")
-	return name
+// isParameterOf tells whether some server takes a parameter for one of names.
+func isParameterOf(name string, names []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return netpolicy.IsParameter(name, n) })
 }
 
 // describe names what messages are for: methods, and of MCP what is called by
