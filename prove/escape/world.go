@@ -144,7 +144,7 @@ func newWorld() (*world, error) {
 // origin serves a name, behind the naive gateway where the run asks for it.
 func (w *world) origin(name string, number int) func(net.Conn, *attempt) {
 	return func(c net.Conn, a *attempt) {
-		if a.naive != nil {
+		if a.naive != nil && name != web.Tally {
 			a.naive.Serve(name, number, c)
 			return
 		}

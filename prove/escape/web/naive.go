@@ -226,7 +226,7 @@ func (s *naiveConn) dials(h *naiveHead) string {
 	case "host":
 		return s.name
 	case "sni":
-		return s.sni
+		return normal(s.sni)
 	}
 	for _, authority := range []string{absoluteHost(h.target), h.get("Host"), s.sni} {
 		if host := normal(authority); host != "" && s.n.knows(host) {

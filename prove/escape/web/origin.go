@@ -68,12 +68,12 @@ func Origins() []Origin {
 		all = append(all, Origin{name, web})
 	}
 	slices.SortFunc(all, func(a, b Origin) int { return strings.Compare(a.Name, b.Name) })
-	return append(all, Origin{tallyName, web[:1]})
+	return append(all, Origin{Tally, web[:1]})
 }
 
-// tallyName answers the probe of a twin with the numbers of what succeeded, so
+// Tally is the name that answers the probe of a twin with the numbers of what succeeded, so
 // that each variant has a control of its own. It is in no policy.
-const tallyName = "tally.test"
+const Tally = "tally.test"
 
 // plainOrigins answer what they are asked and read it as laxly as can be.
 var plainOrigins = []string{
@@ -122,10 +122,10 @@ func (w *World) Serve(name string, port int, conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	v := &visit{Conn: conn, w: w, name: name, port: port, said: map[string]bool{}}
-	if isCanary(name) || name == tallyName && !w.Twin {
+	if isCanary(name) || name == Tally && !w.Twin {
 		v.fault("a connection to " + name)
 	}
-	if name == tallyName && w.Twin {
+	if name == Tally && w.Twin {
 		w.tally(conn)
 		return
 	}

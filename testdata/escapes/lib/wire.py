@@ -344,6 +344,17 @@ class Case:
         self.https(name + ", TLS", parts, host, **kw)
         self.http(name + ", plain", parts, host, **kw)
 
+    def paths(self, paths, host="allowed.test", plain=True):
+        """A GET of each path, over TLS, without TLS and over HTTP/2."""
+        for p in paths:
+            p = p if isinstance(p, bytes) else p.encode("latin-1")
+            name = f"{host}{p.decode('latin-1')!r}"
+            mark = ["X-Try: @TAG@"]
+            self.https(name, request(b"GET", p, host, mark), host)
+            self.h2(name + ", HTTP/2", h2_fields(path=p, authority=host, more=[("x-try", "@TAG@")]), host=host)
+            if plain:
+                self.http(name + ", plain", request(b"GET", p, host, mark), host)
+
     def h2(self, name, fields, body=b"", host="allowed.test", check=None, trailers=None):
         self.add(name, self._h2, fields, body, host, check, trailers)
 
