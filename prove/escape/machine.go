@@ -83,6 +83,21 @@ func (m system) changed(now system) []string {
 	return out
 }
 
+// restore takes back what a twin did to the world, where that can be done, and
+// tells whether all is as it was.
+func (m system) restore(bin string) bool {
+	_ = unix.Sethostname([]byte(strings.TrimSpace(m["/proc/sys/kernel/hostname"])))
+	_ = unix.Setdomainname([]byte(strings.TrimSpace(m["/proc/sys/kernel/domainname"])))
+	text, _ := os.ReadFile("/proc/self/mountinfo")
+	mounts := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if f := strings.Fields(mounts[i]); len(f) > 4 && !strings.Contains(m["/proc/self/mountinfo"], mounts[i]+"\n") {
+			_ = unix.Unmount(f[4], unix.MNT_DETACH)
+		}
+	}
+	return len(m.changed(observe(bin))) == 0
+}
+
 // processes gives all that run in this world but for those that are ours. What
 // has ended is waited for: this is the first process of its namespace.
 func processes(ours ...int) []int {

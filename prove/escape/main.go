@@ -21,6 +21,7 @@ type Settings struct {
 	Bin      string   // the binary under test
 	Table    string   // the directory of the table
 	Programs string   // a directory of compiled programs; empty: compile them
+	Compile  bool     // compile the programs there and do no more
 	Cases    []string // patterns of IDs; none: all
 	Accounts []string // kinds; none: all that can be had
 	Where    []string // configurations; none: those of each case
@@ -63,6 +64,9 @@ func Main(args []string) int {
 	if err != nil {
 		return 2
 	}
+	if s.Compile {
+		return s.compile()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	record, err := s.run(ctx, func(r Result) { s.print(os.Stdout, r) })
@@ -89,6 +93,19 @@ func Main(args []string) int {
 	return 0
 }
 
+// compile makes the programs for a machine without a compiler.
+func (s Settings) compile() int {
+	cases, err := Load(s.Table)
+	if err == nil {
+		_, err = compile(context.Background(), cases, s.Programs)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "escapes:", err)
+		return 2
+	}
+	return 0
+}
+
 // bad tells whether a result keeps the proof from being green.
 func (r Result) bad() bool {
 	switch r.Status {
@@ -106,6 +123,7 @@ func flags(args []string) (Settings, string, error) {
 	f.StringVar(&s.Bin, "bin", "bin/hermes-wrap", "the binary under test")
 	f.StringVar(&s.Table, "table", "testdata/escapes", "the directory of the table")
 	f.StringVar(&s.Programs, "programs", "", "a directory of programs compiled before")
+	f.BoolVar(&s.Compile, "compile", false, "compile the programs into the directory that --programs names, and do no more")
 	f.StringVar(&s.User, "user", "hwdev", "the ordinary account, where root runs this")
 	f.Int64Var(&s.Seed, "seed", time.Now().UnixNano()%1e9, "decides what is generated")
 	f.BoolVar(&s.Short, "short", false, "fewer variants")
@@ -212,6 +230,9 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 		if err != nil {
 			return nil, err
 		}
+		if s.Short {
+			variants = fewer(variants)
+		}
 		for _, a := range who {
 			if c.As != "both" && c.As != a.Kind || len(s.Accounts) > 0 && !slices.Contains(s.Accounts, a.Kind) {
 				continue
@@ -228,6 +249,27 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 		}
 	}
 	return jobs, nil
+}
+
+// fewer leaves a few of the fixed variants, chosen over all of them, and the
+// random ones.
+func fewer(all []variant) []variant {
+	const most = 4
+	var fixed, out []variant
+	for _, v := range all {
+		if !v.Random {
+			fixed = append(fixed, v)
+		} else {
+			out = append(out, v)
+		}
+	}
+	if len(fixed) <= most {
+		return all
+	}
+	for i := range most {
+		out = append(out, fixed[i*len(fixed)/most])
+	}
+	return out
 }
 
 // there leaves out other sandboxes that this machine does not have.
@@ -247,7 +289,15 @@ func (s Settings) configurations(c Case) []string {
 	if len(s.Where) > 0 {
 		c.Where = s.Where
 	}
-	return configurations(c)
+	all := configurations(c)
+	if !s.Short || len(s.Where) > 0 {
+		return all
+	}
+	few := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name != "strict" && name != weak })
+	if len(few) == 0 {
+		few = all[:1]
+	}
+	return few
 }
 
 // orders makes the directories of the runs and compiles the programs.

@@ -75,7 +75,7 @@ var peers = map[string]peer{ //nolint:gochecknoglobals // a constant
 	},
 	"@landlock-restrict": {
 		Program: "landlock-restrict",
-		Says:    "the example program of go-landlock: the system readable and executable, the workspace writable, no TCP, a clean environment.",
+		Says:    "the example program of go-landlock: the system readable and executable, the workspace writable, a clean environment. It holds files alone.",
 		Script: func(c peerPlace) string {
 			return "command=$(command -v -- \"$1\")\nshift\n" + c.clean() +
 				fmt.Sprintf(`%s -ro /usr /bin /lib /lib64 /etc /proc -rw /dev %s -- "$command" "$@"`, c.Program, quoted(c.Work))

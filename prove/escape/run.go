@@ -122,8 +122,8 @@ func (w *worker) tool(a account) string { return filepath.Join(w.Base[a.Kind], "
 func (w *worker) look(ctx context.Context, p *place, v *victim, o Outcome, before system, configuration string) ([]string, error) {
 	touched := leftover(v.PID)
 	if changed := before.changed(observe(w.Bin)); len(changed) > 0 {
-		// A world that was changed is no ground for the next run.
-		w.spoilt = true
+		// A world that stays changed is no ground for the next job.
+		w.spoilt = !before.restore(w.Bin) || w.spoilt
 		touched = append(touched, changed...)
 	}
 	touched = append(touched, v.touched()...)

@@ -326,7 +326,7 @@ func (w *world) settle(ctx context.Context) error {
 		return fmt.Errorf("settle: %w", err)
 	}
 	// Who is still connected has a moment to say what it has to say.
-	patience := time.NewTimer(300 * time.Millisecond)
+	patience := time.NewTimer(2 * time.Second)
 	defer patience.Stop()
 	for {
 		w.mu.Lock()
