@@ -110,7 +110,7 @@ func checkIP(s string) (what, hint string) {
 	a, err := netip.ParseAddr(s)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("%q is not an IP address", s), ""
+		return fmt.Sprintf("%q is not an IP address", s), "write it as 192.0.2.1 or 2001:db8::1"
 	case a.Zone() != "":
 		return "an address with a zone is not allowed", "remove the %zone"
 	case a.Unmap().String() != s:
@@ -178,7 +178,7 @@ func checkProxyURL(s string) (what, hint string) {
 	case u.User != nil:
 		return "a policy holds no password", `set HTTPS_PROXY outside and write "env"`
 	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Sprintf("%q has more than a host and a port", s), ""
+		return fmt.Sprintf("%q has more than a host and a port", s), "write " + u.Scheme + "://" + u.Host
 	}
 	return "", ""
 }
@@ -186,7 +186,7 @@ func checkProxyURL(s string) (what, hint string) {
 func checkHTTPSURL(s string) (what, hint string) {
 	u, err := url.Parse(s)
 	if err != nil || u.User != nil || u.Fragment != "" {
-		return fmt.Sprintf("%q is not a plain https URL", s), ""
+		return fmt.Sprintf("%q is not a plain https URL", s), `write "https://auth.example.org/token"`
 	}
 	return checkPlainHost(u.Hostname())
 }
@@ -203,7 +203,7 @@ func checkGlob(s string) (what, hint string) {
 		}
 	}
 	if !doublestar.ValidatePattern(s) {
-		return fmt.Sprintf("%q is not a valid pattern", s), ""
+		return fmt.Sprintf("%q is not a valid pattern", s), `the wildcards are "*" and "**"`
 	}
 	return "", ""
 }
@@ -308,7 +308,7 @@ func checkURL(s string) (what, hint string) {
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("%q is not a URL", raw), ""
+		return fmt.Sprintf("%q is not a URL", raw), `write "GET https://example.org/path"`
 	case u.User != nil:
 		return "a URL with a user name is not allowed", "remove what stands before the @"
 	case u.Port() != "":

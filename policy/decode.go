@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -20,7 +21,9 @@ type layer struct {
 	// bad holds the paths of refused values; around holds those and every path
 	// above them.
 	bad, around map[string]bool
-	problems    Problems
+	// hollow lists the maps with known keys of which none is there.
+	hollow   []string
+	problems Problems
 	// fragment is a layer whose name and description are not the policy's.
 	fragment bool
 }
@@ -84,6 +87,7 @@ func decodeFile(name, file string, data []byte) *layer {
 	if root.kind == mapNode {
 		l.checkVersion(root)
 		l.validate()
+		l.checkHollow()
 	}
 	return l
 }
@@ -176,8 +180,12 @@ func (l *layer) want(n *node, k kind, path string) bool {
 	switch {
 	case k == listNode && n.kind == scalarNode:
 		hint = "write [" + n.value + "]"
+	case k == listNode:
+		hint = `write a list: [a, b], or "- a" on a line of its own for each entry`
 	case k == mapNode && path == "":
 		hint = `a policy is a map of sections: "network:", "filesystem:" and so on`
+	default:
+		hint = `write keys with values: {key: value}, or "key: value" on a line of its own for each`
 	}
 	l.add(n.pos, path, fmt.Sprintf("want a %v, got a %v", k, n.kind), hint)
 	return false
@@ -229,7 +237,7 @@ func (l *layer) entries(n *node, path string) func(func(*node, *node) bool) {
 				continue // reported while parsing
 			}
 			if what, hint := ambiguous(key); key.kind != scalarNode || what != "" {
-				l.add(key.pos, path, "a key must be a word", hint)
+				l.add(key.pos, path, "a key must be a word", cmp.Or(hint, "write one word before the colon"))
 				continue
 			}
 			if first, dup := seen[key.value]; dup {
@@ -254,6 +262,9 @@ func (l *layer) decodeStruct(n *node, v reflect.Value, path string) {
 		}
 		l.decode(val, v.Field(fields[i].index), join(path, key.value), fields[i].tag)
 	}
+	if path != "" && len(n.kids) == 0 {
+		l.hollow = append(l.hollow, path)
+	}
 	for _, f := range fields {
 		if f.tag.Get("required") == "" || path == "" || hasKey(n, f.key) {
 			continue
@@ -262,6 +273,16 @@ func (l *layer) decodeStruct(n *node, v reflect.Value, path string) {
 	}
 	if p := v.FieldByName("Pos"); p.IsValid() && p.Type() == reflect.TypeFor[Pos]() {
 		p.Set(reflect.ValueOf(n.pos))
+	}
+}
+
+// checkHollow refuses maps without a key. "network: {}" reads like "no network"
+// and would leave open all that was inherited.
+func (l *layer) checkHollow() {
+	for _, path := range l.hollow {
+		if !l.around[path] {
+			l.add(l.at(path), path, "is empty, which changes nothing", `remove the key to inherit, or write each list that is to allow nothing: "rules: []"`)
+		}
 	}
 }
 

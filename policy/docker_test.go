@@ -9,7 +9,7 @@ func TestDocker(t *testing.T) {
 	for _, c := range []struct{ name, section, want string }{
 		{"images", `{images: ["python:3.12*", "ghcr.io/acme/tools:1"], pull: true}`, ""},
 		{"closed", `{images: []}`, ""},
-		{"nothing", `{}`, "network.docker.images: missing"},
+		{"nothing", `{}`, "network.docker: is empty"},
 		{"no images", `{pull: true}`, "network.docker.images: missing"},
 		{"any image", `{images: ["*"]}`, "network.docker.images[0]"},
 		{"any image of a registry", `{images: ["ghcr.io/*:1"]}`, "stands for images that nobody named"},

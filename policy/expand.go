@@ -124,7 +124,7 @@ func (e expander) path(p Path, glob bool) (out Path, what, hint string) {
 		}
 		start, rest = name, after
 		if rest != "" && rest[0] != '/' {
-			return p, fmt.Sprintf("%q goes on after a variable without a slash", p.Text), ""
+			return p, fmt.Sprintf("%q goes on after a variable without a slash", p.Text), "write ${" + name + "}/" + rest
 		}
 	}
 	if strings.Contains(rest, "$") {
@@ -207,7 +207,7 @@ func checkPathText(text string, glob bool) (what, hint string) {
 	case text == "":
 		return "the path is empty", "write an absolute path"
 	case len(text) > 4095:
-		return "the path is longer than 4095 bytes", ""
+		return "the path is longer than 4095 bytes", "name a directory above it"
 	case strings.HasPrefix(text, "~") && text != "~" && !strings.HasPrefix(text, "~/"):
 		return fmt.Sprintf("%q names another user's home", text), "write the absolute path"
 	case strings.HasPrefix(text, "$") && !strings.HasPrefix(text, "${"):

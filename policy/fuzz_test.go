@@ -6,7 +6,7 @@ import (
 )
 
 // FuzzParse: no input panics; what decodes comes back the same from JSON, and
-// every mistake has a place in the file.
+// every mistake has a place in the file and a remedy.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(baseText))
 	f.Add([]byte("version: 1\nnetwork: {rules: [{name: a, host: \"*.a.org\", allow: [{methods: [GET]}]}]}\n"))
@@ -15,8 +15,8 @@ func FuzzParse(f *testing.F) {
 		l := decodeFile("p.yaml", "p.yaml", data)
 		expander{vars: vars}.layer(l)
 		for _, p := range l.problems {
-			if p.Pos.File != "p.yaml" || p.Pos.Line < 1 || p.Pos.Col < 1 || p.What == "" {
-				t.Fatalf("got %+v, want a place and a reason", p)
+			if p.Pos.File != "p.yaml" || p.Pos.Line < 1 || p.Pos.Col < 1 || p.What == "" || p.Hint == "" {
+				t.Fatalf("got %+v, want a place, a reason and a remedy", p)
 			}
 		}
 		if len(l.problems) > 0 {

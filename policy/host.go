@@ -55,7 +55,7 @@ func checkPlainHost(s string) (what, hint string) {
 		return fmt.Sprintf("%q is not in normal form", s), "write " + norm
 	}
 	if len(s) > 253 {
-		return "the host is longer than 253 characters", ""
+		return "the host is longer than 253 characters", "no name in DNS is"
 	}
 	labels := strings.Split(s, ".")
 	for _, l := range labels {
@@ -132,9 +132,9 @@ func checkLabel(s, label string) (what, hint string) {
 	case label == "":
 		return fmt.Sprintf("%q has an empty label", s), "remove the extra dot"
 	case len(label) > 63:
-		return fmt.Sprintf("%q has a label longer than 63 characters", s), ""
+		return fmt.Sprintf("%q has a label longer than 63 characters", s), "no name in DNS has"
 	case label[0] == '-' || label[len(label)-1] == '-':
-		return fmt.Sprintf("%q has a label that starts or ends with a dash", s), ""
+		return fmt.Sprintf("%q has a label that starts or ends with a dash", s), "remove the dash"
 	}
 	for _, r := range label {
 		switch {
@@ -142,7 +142,7 @@ func checkLabel(s, label string) (what, hint string) {
 		case r > 0x7f:
 			return fmt.Sprintf("%q is not ASCII", s), "write the name in its ASCII form, which starts with xn--"
 		default:
-			return fmt.Sprintf("%q is not a host: %q is not allowed in a name", s, r), ""
+			return fmt.Sprintf("%q is not a host: %q is not allowed in a name", s, r), "names have small letters, digits, dashes and dots"
 		}
 	}
 	return "", ""

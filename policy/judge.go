@@ -51,15 +51,13 @@ func (j *judging) homeMismatch(o Options) {
 	}
 }
 
-// grants refuses writing to the root or to a home directory as a whole.
+// grants refuses writing to the root or to a home directory as a whole. A layer
+// over one shows all that is read there, and a commit writes to it.
 func (j *judging) grants() {
 	p := j.policy
 	const hint = "grant the directories that are needed, not everything around them"
-	for _, w := range p.Filesystem.Write {
-		if dir := j.swallows(w); dir != "" && (dir == "/" || !p.Filesystem.WholeHome) {
-			j.refuse(w.Pos, "filesystem.write", fmt.Sprintf("%q would make %q writable", w.Text, dir), hint)
-		}
-	}
+	j.written("filesystem.write", p.Filesystem.Write, hint)
+	j.written("filesystem.cow", p.Filesystem.Cow, hint)
 	ws := p.Workspace
 	if dir := j.swallows(ws.Path); dir != "" && ws.Access != AccessNone {
 		j.refuse(ws.Path.Pos, "workspace.path", fmt.Sprintf("the workspace %q holds all of %q", ws.Path.Abs, dir),
@@ -68,6 +66,14 @@ func (j *judging) grants() {
 	for _, r := range slices.Concat(p.Filesystem.Read, p.Filesystem.Exec) {
 		if dir := j.swallows(r); dir != "" {
 			j.warn(r.Pos, "filesystem", fmt.Sprintf("%q makes all of %q readable, secrets too", r.Text, dir), hint)
+		}
+	}
+}
+
+func (j *judging) written(key string, trees []Path, hint string) {
+	for _, w := range trees {
+		if dir := j.swallows(w); dir != "" && (dir == "/" || !j.policy.Filesystem.WholeHome) {
+			j.refuse(w.Pos, key, fmt.Sprintf("%q would make %q writable", w.Text, dir), hint)
 		}
 	}
 }

@@ -110,7 +110,7 @@ func (ld *loader) extend(t text, above []string) error {
 		case slices.Contains(chain, base.name):
 			l.add(l.at(path), path, "extends itself: "+strings.Join(append(chain, base.name), " → "), "remove the entry")
 		case len(chain) >= maxExtends:
-			l.add(l.at(path), path, fmt.Sprintf("the chain is longer than %d", maxExtends), "")
+			l.add(l.at(path), path, fmt.Sprintf("the chain is longer than %d", maxExtends), "write what the last ones have into one file")
 		default:
 			ld.warnings = append(ld.warnings, base.warnings...)
 			if err := ld.extend(base, chain); err != nil {
@@ -147,7 +147,7 @@ func (ld *loader) base(from text, entry string) (text, error) {
 		return ld.o.builtin(name)
 	}
 	if strings.HasPrefix(from.name, "builtin:") {
-		return text{}, Problems{{Pos: Pos{File: entry}, What: "a built-in can only extend built-ins"}}
+		return text{}, Problems{{Pos: Pos{File: entry}, What: "a built-in can only extend built-ins", Hint: "BUG: please report it"}}
 	}
 	if rest, ok := strings.CutPrefix(entry, "~/"); ok && ld.o.Home != "" {
 		entry = filepath.Join(ld.o.Home, rest)

@@ -180,7 +180,7 @@ type Filesystem struct {
 	// that is gone afterwards, "persistent" a directory of this policy under
 	// XDG state, "none" no home directory at all.
 	Home string `yaml:"home" json:"home,omitzero" enum:"none,private,persistent" tighten:"lower"`
-	// WholeHome lets a tree of "write" hold a whole home directory, with whatever
+	// WholeHome lets a tree of "write" or "cow" hold a whole home directory, with whatever
 	// keys and start-up files lie there: for an account that the agent has to itself,
 	// as in a container. The root directory stays refused.
 	WholeHome bool `yaml:"whole_home" json:"whole_home,omitzero" tighten:"lower"`

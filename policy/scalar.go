@@ -60,7 +60,7 @@ func word(tag string) string {
 // decodeScalar reads one value into a basic type or into one of ours.
 func (l *layer) decodeScalar(n *node, v reflect.Value, path string, tag reflect.StructTag) {
 	if n.kind != scalarNode {
-		l.add(n.pos, path, fmt.Sprintf("want a %s, got a %v", wanted(v), n.kind), "")
+		l.add(n.pos, path, fmt.Sprintf("want a %s, got a %v", wanted(v), n.kind), "write one value, without brackets or dashes")
 		return
 	}
 	what, hint := setScalar(n, v, tag)
@@ -149,10 +149,10 @@ func setInt(n *node, v reflect.Value) (what, hint string) {
 	}
 	i, err := strconv.ParseInt(n.value, 10, 32)
 	if err != nil {
-		return fmt.Sprintf("%s is out of range", n.value), ""
+		return fmt.Sprintf("%s is out of range", n.value), "write a smaller number"
 	}
 	if i < 0 {
-		return fmt.Sprintf("%s is negative", n.value), ""
+		return fmt.Sprintf("%s is negative", n.value), "write a number from 0 on"
 	}
 	v.SetInt(i)
 	return "", ""
@@ -165,7 +165,7 @@ func numberHint(n *node) string {
 	case oldNumber().MatchString(n.value):
 		return "numbers are decimal, without leading zeros, underscores or exponents"
 	}
-	return ""
+	return "write digits alone: 100"
 }
 
 func setFloat(n *node, v reflect.Value) (what, hint string) {
@@ -174,7 +174,7 @@ func setFloat(n *node, v reflect.Value) (what, hint string) {
 	}
 	f, err := strconv.ParseFloat(n.value, 64)
 	if err != nil {
-		return fmt.Sprintf("%s is out of range", n.value), ""
+		return fmt.Sprintf("%s is out of range", n.value), "write a smaller number"
 	}
 	v.SetFloat(f)
 	return "", ""
@@ -188,7 +188,7 @@ func setSize(n *node, v reflect.Value) (what, hint string) {
 	i, err := strconv.ParseInt(m[1], 10, 64)
 	unit := int64(1) << (10 * strings.Index("_KMGT", m[2]))
 	if err != nil || i > math.MaxInt64/unit {
-		return fmt.Sprintf("%s is out of range", n.value), ""
+		return fmt.Sprintf("%s is out of range", n.value), "write a smaller number"
 	}
 	v.SetInt(i * unit)
 	return "", ""
@@ -202,7 +202,7 @@ func setCount(n *node, v reflect.Value) (what, hint string) {
 	i, err := strconv.ParseInt(m[1], 10, 64)
 	unit := int64(math.Pow10(3 * strings.Index("_kMG", m[2])))
 	if err != nil || i > math.MaxInt64/unit {
-		return fmt.Sprintf("%s is out of range", n.value), ""
+		return fmt.Sprintf("%s is out of range", n.value), "write a smaller number"
 	}
 	v.SetInt(i * unit)
 	return "", ""
@@ -235,10 +235,10 @@ func constrain(n *node, v reflect.Value, tag reflect.StructTag) (what, hint stri
 	}
 	if v.CanInt() {
 		if lo := tag.Get("min"); lo != "" && v.Int() < atoi(lo) {
-			return fmt.Sprintf("%s is below the least value, %s", n.value, lo), ""
+			return fmt.Sprintf("%s is below the least value, %s", n.value, lo), "write " + lo + " or more"
 		}
 		if hi := tag.Get("max"); hi != "" && v.Int() > atoi(hi) {
-			return fmt.Sprintf("%s is above the greatest value, %s", n.value, hi), ""
+			return fmt.Sprintf("%s is above the greatest value, %s", n.value, hi), "write " + hi + " or less"
 		}
 	}
 	return checkValue(tag.Get("is"), n.value)

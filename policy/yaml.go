@@ -49,7 +49,7 @@ func parse(file string, data []byte) (*node, Problems) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data),
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
 	if err != nil {
-		return nil, Problems{{Pos: Pos{file, 1, 1}, What: "start the YAML reader: " + err.Error()}}
+		return nil, Problems{{Pos: Pos{file, 1, 1}, What: "start the YAML reader: " + err.Error(), Hint: "BUG: please report it"}}
 	}
 	var doc yaml.Node
 	if err := loader.Load(&doc); errors.Is(err, io.EOF) {
@@ -154,7 +154,7 @@ func syntaxProblem(file string, data []byte, err error) Problem {
 	if errors.As(err, &many) && len(many.Errors) > 0 {
 		one = many.Errors[0]
 	} else if !errors.As(err, &one) {
-		return Problem{Pos: Pos{file, 1, 1}, What: err.Error()}
+		return Problem{Pos: Pos{file, 1, 1}, What: err.Error(), Hint: syntaxHint(err.Error(), "")}
 	}
 	mark, what := one.Mark, one.Message
 	if one.ContextMsg != "" {
@@ -182,10 +182,12 @@ func syntaxHint(message, line string) string {
 		return "close the quote or bracket that was opened here"
 	case strings.Contains(message, "mapping values"):
 		return `quote a value that contains ": ", and check the indentation`
+	case strings.Contains(message, "expected ','"):
+		return "separate entries with commas, and close the bracket that was opened here"
 	case strings.ContainsAny(line, "@`%"):
 		return "quote a value that starts with @, ` or %"
 	}
-	return ""
+	return "check the indentation: entries of one list or map begin in one column"
 }
 
 func lineOf(data []byte, n int) string {

@@ -66,6 +66,8 @@ func (g *generator) structType(t reflect.Type) object {
 	s := object{"type": "object", "additionalProperties": false, "properties": props}
 	if required != nil {
 		s["required"] = required
+	} else if t != reflect.TypeFor[policy.Policy]() {
+		s["minProperties"] = 1
 	}
 	for k, v := range between(t) {
 		s[k] = v
