@@ -47,7 +47,12 @@ type compiler struct {
 }
 
 func (c *compiler) report(pos policy.Pos, path string, err error) {
-	c.problems = append(c.problems, policy.Problem{Pos: pos, Path: path, What: err.Error()})
+	c.contradict(pos, path, err, "docs/policy-reference.md says what may stand here")
+}
+
+// contradict reports what is wrong with two entries together.
+func (c *compiler) contradict(pos policy.Pos, path string, err error, hint string) {
+	c.problems = append(c.problems, policy.Problem{Pos: pos, Path: path, What: err.Error(), Hint: hint})
 }
 
 func (c *compiler) addRules(rules []policy.Rule) (all []*rule) {
@@ -113,8 +118,9 @@ func (c *compiler) checkContradictions(rules []*rule) {
 			if b.tcp {
 				what = "protocol: tcp"
 			}
-			c.report(r.pos, r.path, fmt.Errorf(
-				"rule %q inspects %s, but rule %q passes %s unread (%s)", r.name, mine, b.name, theirs, what))
+			c.contradict(r.pos, r.path, fmt.Errorf(
+				"rule %q inspects %s, but rule %q passes %s unread (%s)", r.name, mine, b.name, theirs, what),
+				"let both look into requests, or give them different hosts or ports")
 			break
 		}
 	}

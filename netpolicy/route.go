@@ -35,7 +35,7 @@ func (c *compiler) addRoutes(routes []policy.Route, from int) (compiled []*rule)
 		added.hosts, added.ports = []hostGlob{g}, ports
 		for _, o := range compiled {
 			if _, _, same := o.overlap(added); same && o.base == added.base {
-				c.report(r.Pos, path, fmt.Errorf("%s has the same host, port and base", o.path))
+				c.contradict(r.Pos, path, fmt.Errorf("%s has the same host, port and base", o.path), "make one route of the two, or give each a base of its own")
 			}
 		}
 		compiled = append(compiled, added)

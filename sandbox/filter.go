@@ -255,6 +255,7 @@ func filterUnknown(n policy.Name, path string) (policy.Problem, bool) {
 		kind = "set of system calls"
 	}
 	p := policy.Problem{Pos: n.Pos, Path: path, What: fmt.Sprintf("unknown %s %q", kind, n.Text)}
+	p.Hint = `names are those of syscalls(2) and the sets in docs/policy-reference.md: "@mount"`
 	if near, ok := filterNearest(n.Text); ok {
 		p.Hint = fmt.Sprintf("did you mean %q?", near)
 	}

@@ -176,12 +176,12 @@ func TestFilterProblems(t *testing.T) {
 		{
 			"nothing near",
 			FilterSpec{Allow: filterTestNames("frobnicate_the_kernel")},
-			`p.yaml:1:3: syscalls.allow[0]: unknown system call "frobnicate_the_kernel"`, "", false,
+			`p.yaml:1:3: syscalls.allow[0]: unknown system call "frobnicate_the_kernel"`, `names are those of syscalls(2) and the sets in docs/policy-reference.md: "@mount"`, false,
 		},
 		{
 			"empty",
 			FilterSpec{Allow: filterTestNames("")},
-			`p.yaml:1:3: syscalls.allow[0]: unknown system call ""`, "", false,
+			`p.yaml:1:3: syscalls.allow[0]: unknown system call ""`, `names are those of syscalls(2) and the sets in docs/policy-reference.md: "@mount"`, false,
 		},
 		{
 			"clone3",

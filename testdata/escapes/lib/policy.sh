@@ -1,18 +1,17 @@
 # For the cases about policies, sourced by their host scripts.
-#
-# A mistake is a line of $VARIANT with fields between " | ":
-#
-#   WRONG POLICY | THE SAME ONE, RIGHT | LINE:COLUMN | what is said of it
-#
-# A policy is written with \n for line ends and \t for tabs; the third field and
-# the fourth are extended regular expressions.
 
+export SCRATCH="$RUN/scratch"
+mkdir -p "$SCRATCH"
 file=$SCRATCH/policy.yaml
 
-field() { printf '%s\n' "$VARIANT" | awk -F' [|] ' -v n="$1" '{ print $n }'; }
+# twin tells whether this run is the twin, in which no sandbox stands in front.
+twin() { ! grep -q -e '--policy' "$SANDBOX"; }
 
 # command is what must not run under a policy that is wrong.
 command='echo "ESCAPED the command ran"'
+
+# fail says what is not as it should be, and of which mistake.
+fail() { echo "BROKEN $* [$mistake]"; }
 
 # refused WHERE WHAT ARGUMENTS… launches the command, which must be refused
 # before anything runs, with the place, what is wrong there, and a remedy.
@@ -21,35 +20,47 @@ refused() {
     shift 2
     "$WRAP" "$@" -- sh -c "$command" 2>"$SCRATCH/err" </dev/null
     code=$?
-    [ "$code" -eq 125 ] || echo "BROKEN exit status $code, want 125"
+    [ "$code" -eq 125 ] || fail "exit status $code, want 125"
     said "$where" "$what"
 }
 
-# said looks for a message with its remedy in what was written.
+# said WHERE WHAT [REMEDY] looks for a message, and for its remedy right below.
 said() {
-    grep -E "^hermes-wrap: error: $1: .*($2)" "$SCRATCH/err" >/dev/null || {
-        echo "BROKEN want a message for $1 about $2, got:"
+    grep -E -A1 "^hermes-wrap: error: $1: .*($2)" "$SCRATCH/err" >"$SCRATCH/said" || {
+        fail "want a message for $1 about $2, got:"
         sed 's/^/  /' "$SCRATCH/err"
+        return
     }
-    grep '^hermes-wrap: hint: ' "$SCRATCH/err" >/dev/null || echo "BROKEN the message has no remedy"
+    grep -E "^hermes-wrap: hint: .*$3" "$SCRATCH/said" >/dev/null || fail "the message has not the remedy $3: $(cat "$SCRATCH/said")"
 }
 
-# mistaken does all that a line of mistakes asks for.
-mistaken() {
-    printf '%b\n' "$(field 1)" >"$file"
-    refused "$file:$(field 3)" "$(field 4)" -p "$file"
-    for how in check explain 'test'; do
-        "$WRAP" "$how" -p "$file" >"$SCRATCH/out" 2>"$SCRATCH/err"
-        code=$?
-        [ "$code" -eq 125 ] || echo "BROKEN $how: exit status $code, want 125"
-        said "$file:$(field 3)" "$(field 4)"
+# mistakes reads lines of fields between " | ":
+#
+#   WRONG POLICY | THE SAME ONE, RIGHT | LINE:COLUMN | what is said [| REMEDY]
+#
+# with \n for line ends and \t for tabs in a policy; the fields after the second
+# are extended regular expressions. Each wrong policy must be refused, by
+# every command that reads it. In the twin each right one must run its command;
+# only when all did has the twin escaped.
+mistakes() {
+    all=yes
+    while IFS= read -r mistake; do
+        field() { printf '%s\n' "$mistake" | awk -F' [|] ' -v n="$1" '{ print $n }'; }
+        if twin; then
+            printf '%b\n' "$(field 2)" >"$file"
+            "$WRAP" --quiet -p "$file" -- sh -c "$command" </dev/null >"$SCRATCH/out" 2>"$SCRATCH/err"
+            grep -q '^ESCAPED' "$SCRATCH/out" || { all=no; echo "it did not run: $mistake"; cat "$SCRATCH/err"; }
+            continue
+        fi
+        printf '%b\n' "$(field 1)" >"$file"
+        refused "$file:$(field 3)" "$(field 4)" -p "$file"
+        for how in check explain 'test'; do
+            "$WRAP" "$how" -p "$file" >"$SCRATCH/out" 2>"$SCRATCH/err"
+            code=$?
+            [ "$code" -eq 125 ] || fail "$how: exit status $code, want 125"
+            said "$file:$(field 3)" "$(field 4)" "$(field 5)"
+        done
     done
-    echo DONE
-}
-
-# corrected is the twin: without the mistake the command does run.
-corrected() {
-    printf '%b\n' "$(field 2)" >"$file"
-    "$WRAP" -p "$file" -- sh -c "$command" </dev/null
+    if twin && [ "$all" = yes ]; then echo "ESCAPED every right policy ran its command"; fi
     echo DONE
 }

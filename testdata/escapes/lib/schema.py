@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 WRAP = os.environ["WRAP"]
-FILE = os.path.join(os.environ["SCRATCH"], "policy.yaml")
+FILE = os.path.join(os.environ["RUN"], "mistaken.yaml")
 CHANCE = random.Random(os.environ.get("SEED", "1"))
 COMMAND = ["sh", "-c", 'echo "ESCAPED the command ran"']
 DEPTH = 4
