@@ -1,5 +1,3 @@
-// Package escape tries to get out of the sandbox: a table of attacks, each run
-// bare, where it must succeed, and inside, where nothing outside may be touched.
 package escape
 
 import (
