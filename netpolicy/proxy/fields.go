@@ -20,7 +20,8 @@ var hopByHop = []string{
 // a sandbox whoever sets them makes something up.
 var aboutClient = []string{
 	"Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port",
-	"X-Forwarded-Server", "X-Real-Ip",
+	"X-Forwarded-Server", "X-Forwarded-Scheme", "X-Forwarded-Ssl", "X-Forwarded-By", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip",
+	"X-Cluster-Client-Ip", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr", "Cf-Connecting-Ip", "Fastly-Client-Ip",
 }
 
 // rewrites are the fields in which some servers look for another path or host
@@ -28,6 +29,7 @@ var aboutClient = []string{
 // request's, so they are not forwarded.
 var rewrites = []string{
 	"X-Original-Url", "X-Original-Uri", "X-Original-Path", "X-Original-Host", "X-Rewrite-Url", "X-Rewrite-Uri", "X-Host",
+	"X-Http-Host-Override", "X-Http-Destinationurl",
 	"X-Forwarded-Uri", "X-Forwarded-Path", "X-Forwarded-Prefix", "X-Envoy-Original-Path", "X-Envoy-Original-Host",
 }
 

@@ -65,7 +65,7 @@ func (v *visit) content(r usualRequest, target string) (status, kind, body strin
 		id = string(m[1])
 	}
 	switch {
-	case strings.HasPrefix(target, "/public/echo") || r.head.words[0] == "TRACE" || r.head.words[0] == "TRACK":
+	case strings.HasPrefix(target, "/public/echo") || strings.EqualFold(r.head.words[0], "TRACE") || r.head.words[0] == "TRACK":
 		return status, "text/plain", string(r.raw) + string(r.body)
 	case v.name == "mcp.test":
 		body = `{"jsonrpc":"2.0","id":` + id + `,"result":{"content":[{"type":"text","text":"done"}]}}`
@@ -112,7 +112,7 @@ func (v *visit) webSocket(key string) {
 		for _, what := range frameFaults(v.kept()[start:]) {
 			v.note(what)
 		}
-		if spelled(text, Word) {
+		if spelled(texts(text), Word) {
 			v.note("the word \"" + Word + "\" in a message")
 		}
 		for _, secret := range v.w.Secrets {

@@ -23,13 +23,15 @@ const Word = "forbidden"
 //
 // Lax is the opposite of a parser that one would use: it follows every way in
 // which some server has ever read such bytes, all at once.
-func Lax(origin string, raw []byte) []string {
+func Lax(origin string, raw []byte) []string { return laxly(origin, raw, texts(raw)) }
+
+func laxly(origin string, raw []byte, all []text) []string {
 	l := lax{origin: origin, seen: map[int]bool{}}
 	l.from(raw, 0)
 	if len(l.requests) == 0 {
 		l.note("bytes that are no request")
 	}
-	if spelled(raw, Word) {
+	if spelled(all, Word) {
 		l.note("the word %q", Word)
 	}
 	return l.found

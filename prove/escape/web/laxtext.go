@@ -16,16 +16,20 @@ import (
 
 // Holds tells whether the bytes of a connection hold a secret in any spelling
 // that docs/credentials.md promises to find, and in some more.
-func Holds(raw []byte, secret string) bool {
+func Holds(raw []byte, secret string) bool { return holds(texts(raw), secret) }
+
+// holds does so for what texts gave.
+func holds(all []text, secret string) bool {
 	if len(secret) < 8 {
 		return false
 	}
-	for _, text := range texts(raw) {
-		if holdsFolded(text, secret) || holdsFolded(text, hex.EncodeToString([]byte(secret))) {
+	folded, inHex, cores := []byte(strings.ToLower(secret)), []byte(hex.EncodeToString([]byte(secret))), base64Cores(secret)
+	for _, t := range all {
+		if bytes.Contains(t.lower, folded) || bytes.Contains(t.lower, inHex) {
 			return true
 		}
-		for _, inner := range base64Cores(secret) {
-			if bytes.Contains(withoutSpace(text), []byte(inner)) {
+		for _, inner := range cores {
+			if bytes.Contains(t.tight, []byte(inner)) {
 				return true
 			}
 		}
@@ -33,19 +37,19 @@ func Holds(raw []byte, secret string) bool {
 	return false
 }
 
-// spelled tells whether raw holds a word in any spelling.
-func spelled(raw []byte, word string) bool {
-	for _, text := range texts(raw) {
-		if holdsFolded(text, word) {
+// spelled tells whether one of the texts holds a word.
+func spelled(all []text, word string) bool {
+	for _, t := range all {
+		if bytes.Contains(t.lower, []byte(word)) {
 			return true
 		}
 	}
 	return false
 }
 
-func holdsFolded(text []byte, word string) bool {
-	return bytes.Contains(bytes.ToLower(text), []byte(strings.ToLower(word)))
-}
+// text is one thing that bytes could be read as: in small letters, and without
+// spaces and line ends.
+type text struct{ lower, tight []byte }
 
 // base64Cores gives what base64 of a secret holds at each alignment, in both
 // alphabets, without the characters that depend on what is beside it.
@@ -67,17 +71,18 @@ func base64Cores(secret string) []string {
 }
 
 func withoutSpace(b []byte) []byte {
-	return bytes.Map(func(r rune) rune {
-		if r == '\r' || r == '\n' || r == ' ' {
-			return -1
+	out := make([]byte, 0, len(b))
+	for _, c := range b {
+		if c != '\r' && c != '\n' && c != ' ' {
+			out = append(out, c)
 		}
-		return r
-	}, b)
+	}
+	return out
 }
 
 // texts gives everything that a reader could make of bytes: as they are,
 // without the framing of chunks, unpacked, decoded from UTF-16, unescaped.
-func texts(raw []byte) [][]byte {
+func texts(raw []byte) []text {
 	base := [][]byte{raw}
 	if d := withoutChunks(raw); len(d) != len(raw) {
 		base = append(base, d)
@@ -90,19 +95,21 @@ func texts(raw []byte) [][]byte {
 			base = append(base, bytes.ReplaceAll(b, []byte{0}, nil)) // UTF-16 and UTF-32 of ASCII
 		}
 	}
-	all := base
+	var all []text
+	add := func(b []byte) { all = append(all, text{bytes.ToLower(b), withoutSpace(b)}) }
 	for _, b := range base {
-		s := string(b)
-		for range 3 {
+		add(b)
+		for s, n := string(b), 0; n < 3 && strings.Contains(s, "%"); n++ {
 			s = percent(s)
-			all = append(all, []byte(s))
+			add([]byte(s))
 		}
-		s = string(b)
-		for range 2 {
+		for s, n := string(b), 0; n < 2 && strings.Contains(s, `\`); n++ {
 			s = unslash(s)
-			all = append(all, []byte(s))
+			add([]byte(s))
 		}
-		all = append(all, []byte(html.UnescapeString(string(b))))
+		if bytes.IndexByte(b, '&') >= 0 {
+			add([]byte(html.UnescapeString(string(b))))
+		}
 	}
 	return all
 }
@@ -118,18 +125,18 @@ func withoutChunks(raw []byte) []byte {
 	return chunkLine.ReplaceAll(append([]byte("\n"), body...), nil)
 }
 
-// unpacked gives what packed bodies hold, up to 1 MiB each.
+// unpacked gives what packed bodies hold, up to 128 KiB each.
 func unpacked(raw []byte) [][]byte {
 	var out [][]byte
 	add := func(r io.Reader, err error) {
 		if err != nil {
 			return
 		}
-		if b, _ := io.ReadAll(io.LimitReader(r, 1<<20)); len(b) > 0 {
+		if b, _ := io.ReadAll(io.LimitReader(r, 128<<10)); len(b) > 0 {
 			out = append(out, b)
 			if len(b) > 2 && b[0] == 0x1f && b[1] == 0x8b {
 				if z, err := gzip.NewReader(bytes.NewReader(b)); err == nil {
-					inner, _ := io.ReadAll(io.LimitReader(z, 1<<20))
+					inner, _ := io.ReadAll(io.LimitReader(z, 128<<10))
 					out = append(out, inner)
 				}
 			}

@@ -294,6 +294,9 @@ func (s *naiveConn) http(c net.Conn) {
 		}
 		if !s.allows(h) || !allowsBody(s.name, h, body) {
 			_, _ = io.WriteString(c, refusedAnswer)
+			closeWrite(c)
+			_ = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+			_, _ = io.Copy(io.Discard, c) // a reset could overtake the answer
 			return
 		}
 		if up == nil {
@@ -324,7 +327,11 @@ func (s *naiveConn) http(c net.Conn) {
 func (s *naiveConn) body(c net.Conn, h *naiveHead, rest []byte) (body, after []byte, err error) {
 	size := 0
 	if length := h.get("Content-Length"); length != "" {
-		n, err := strconv.ParseInt(strings.Split(length, ",")[0], 0, 64)
+		base := 10
+		if strings.HasPrefix(length, "0x") {
+			length, base = length[2:], 16
+		}
+		n, err := strconv.ParseInt(strings.Split(length, ",")[0], base, 64)
 		if err == nil && n > 0 {
 			size = int(min(n, 1<<20))
 		}
@@ -396,7 +403,9 @@ func (s *naiveConn) dress(h *naiveHead) []byte {
 	if secret := s.n.Credentials[host]; secret != "" || host == "api2.test" && strings.HasPrefix(h.target, "/one") {
 		fmt.Fprintf(&b, "Authorization: Bearer %s\r\n", secret)
 	}
-	b.WriteString("Via: 1.1 gateway\r\nX-Forwarded-For: 127.0.0.1\r\n")
+	if s.n.Mode != "each" {
+		b.WriteString("Via: 1.1 gateway\r\nX-Forwarded-For: 127.0.0.1\r\n")
+	}
 	b.Write(rest)
 	return b.Bytes()
 }

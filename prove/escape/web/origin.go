@@ -3,7 +3,6 @@ package web
 import (
 	"bytes"
 	"crypto/tls"
-	"io"
 	"net"
 	"regexp"
 	"slices"
@@ -251,11 +250,12 @@ func (v *visit) analyse() {
 	for _, what := range v.faults {
 		v.note(what)
 	}
-	for _, what := range Lax(v.name, raw) {
+	all := texts(raw)
+	for _, what := range laxly(v.name, raw, all) {
 		v.note(what)
 	}
 	for _, secret := range v.w.Secrets {
-		if secret != v.w.Right[v.name] && Holds(raw, secret) {
+		if secret != v.w.Right[v.name] && holds(all, secret) {
 			v.note("a secret or a placeholder")
 		}
 	}
@@ -264,7 +264,7 @@ func (v *visit) analyse() {
 			v.note(what)
 		}
 	}
-	if secret := v.w.Right[v.name]; secret != "" && v.port != 443 && Holds(raw, secret) {
+	if secret := v.w.Right[v.name]; secret != "" && v.port != 443 && holds(all, secret) {
 		v.note("a secret without TLS")
 	}
 }
@@ -309,7 +309,13 @@ func (v *visit) answerAll() {
 		if timeout, ok := err.(net.Error); ok && timeout.Timeout() && len(v.kept()) > answered {
 			_, _ = v.Write(plainAnswer("400 Bad Request", "text/plain", "not a whole request"))
 			_ = v.SetReadDeadline(time.Now().Add(5 * time.Second))
-			_, _ = io.Copy(io.Discard, v.Conn)
+			for {
+				// What comes after all may still be a request for somebody.
+				if _, err := v.read(); err != nil {
+					break
+				}
+				v.analyse()
+			}
 		}
 		return
 	}
