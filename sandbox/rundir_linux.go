@@ -98,7 +98,10 @@ func ownDirectory(path string) error {
 		return &os.PathError{Op: "lstat", Path: path, Err: err}
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
-		return fmt.Errorf("refuse directory %q: it must be a directory of yours with mode 0700", path)
+		return &StepError{
+			Step: StepRuntime, Err: fmt.Errorf("refuse directory %q: it must be a directory of yours with mode 0700", path),
+			Hint: "see who made it, and move it away; the next launch makes it anew",
+		}
 	}
 	return nil
 }

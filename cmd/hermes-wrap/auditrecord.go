@@ -9,9 +9,12 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/netpolicy/proxy"
 	"github.com/hermes-wrap/hermes-wrap/policy"
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
 // The writers of a run's record.
@@ -44,6 +47,12 @@ func (l *launch) openAudit() error {
 		return fmt.Errorf("make the directory of the audit file: %w", err)
 	}
 	key, err := audit.MakeKey(l.who.auditKey())
+	if no := unix.Errno(0); err != nil && !errors.As(err, &no) {
+		return &sandbox.StepError{
+			Step: sandbox.StepRuntime, Err: err,
+			Hint: "see what happened to it, and move it away: the next launch makes another, and what it vouched for can be verified no more",
+		}
+	}
 	if err != nil {
 		return err
 	}

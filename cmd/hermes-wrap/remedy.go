@@ -11,9 +11,9 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
-// located names the step at which the launch was, for an error of the machine
-// that does not say it itself. What is wrong in a policy or on the command line
-// has its own place, and no step.
+// located names the step at which the launch was, for an error that does not say
+// it itself. What is wrong in a policy or on the command line has its own place,
+// and no step.
 func located(at sandbox.Step, err error) error {
 	var (
 		no       unix.Errno
@@ -21,7 +21,11 @@ func located(at sandbox.Step, err error) error {
 		problems policy.Problems
 		problem  policy.Problem
 	)
-	if !errors.As(err, &no) || errors.As(err, &step) || errors.As(err, &problems) || errors.As(err, &problem) || codeOf(err) != exitFailed {
+	if errors.As(err, &step) || errors.As(err, &problems) || errors.As(err, &problem) || codeOf(err) != exitFailed {
+		return err
+	}
+	// Beyond the command line and the policy it is always about the machine.
+	if !errors.As(err, &no) && (hintOf(err) != "" || at != sandbox.StepRuntime && at != sandbox.StepProxy) {
 		return err
 	}
 	return &hintedError{&sandbox.StepError{Step: at, Err: err}, hintOf(err)}

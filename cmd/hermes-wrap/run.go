@@ -123,6 +123,9 @@ func (l *launch) run(argv []string) (int, error) {
 	if sandbox.Inside() {
 		return 0, &sandbox.StepError{Step: sandbox.StepPreflight, Err: errInside, Hint: "run the command itself: it is confined already, and nothing started here can get more"}
 	}
+	if err := checkRoom(who.uid, softLimit); err != nil {
+		return 0, err
+	}
 	l.who, l.keeper = who, newKeeper(who.environ)
 	base := sandbox.RuntimeBase(os.Getenv)
 	l.at = sandbox.StepRuntime

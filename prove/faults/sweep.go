@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
@@ -65,14 +66,15 @@ func injections(calls []fault, seed int64) []fault {
 type result struct {
 	fault
 	verdict
-	err string // what the launcher said, for a failure
+	at  string // the step that it is listed under
+	err string // what the launcher said
 }
 
 // baseline records one launch without a fault: its calls and what the probe says
 // when all is well. It runs twice, for the first makes what stays.
 func (w *world) baseline(ctx context.Context) (calls []fault, full string, err error) {
 	for range 2 {
-		e, err := w.run(ctx, "")
+		e, err := w.netRun(ctx, "")
 		if err != nil {
 			return nil, "", err
 		}
@@ -87,7 +89,7 @@ func (w *world) baseline(ctx context.Context) (calls []fault, full string, err e
 
 // try injects one fault.
 func (w *world) try(ctx context.Context, f fault, full string) (result, bool, error) {
-	e, err := w.run(ctx, f.rule())
+	e, err := w.netRun(ctx, f.rule())
 	if err != nil {
 		return result{}, false, err
 	}
@@ -97,12 +99,15 @@ func (w *world) try(ctx context.Context, f fault, full string) (result, bool, er
 		f.kind, f.action = kind, action
 		e.fault = f
 	}
-	r := result{f, judge(e, full), e.err}
+	r := result{fault: f, verdict: judge(e, full), err: e.err}
+	if r.wrong == "" && strings.HasPrefix(w.reloaded, "reload failed without") {
+		r.wrong = w.reloaded
+	}
 	if r.wrong == "" {
 		r.wrong = w.tidy(ctx, f, full)
 	}
 	if r.wrong != "" {
-		_, _ = w.run(ctx, "") // sweeps, not to be said again by the next
+		_, _ = w.netRun(ctx, never) // sweeps, not to be said again by the next
 		w.remember()
 	}
 	return r, e.hit, nil
@@ -115,7 +120,7 @@ func (w *world) tidy(ctx context.Context, f fault, full string) string {
 	if len(left) == 0 {
 		return ""
 	}
-	e, err := w.run(ctx, "")
+	e, err := w.netRun(ctx, never)
 	if err != nil {
 		return err.Error()
 	}
@@ -137,9 +142,8 @@ func removes(call string) bool {
 }
 
 // sweep tries faults on several worlds at once until the list or the time is over.
-func (s *workshop) sweep(ctx context.Context, list []fault, atOnce int) (out []result, missed int, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+func (s *workshop) sweep(ctx context.Context, list []fault, patience time.Duration, world func(i int) (*world, error)) (out []result, missed int, err error) {
+	over := time.Now().Add(patience)
 	var (
 		mu   sync.Mutex
 		wg   sync.WaitGroup
@@ -148,14 +152,14 @@ func (s *workshop) sweep(ctx context.Context, list []fault, atOnce int) (out []r
 	take := func() (fault, bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		if next == len(list) || ctx.Err() != nil || err != nil {
+		if next == len(list) || ctx.Err() != nil || err != nil || time.Now().After(over) {
 			return fault{}, false
 		}
 		next++
 		return list[next-1], true
 	}
 	worker := func(i int) error {
-		w, err := s.newWorld("w"+itoa(i), strictPolicy)
+		w, err := world(i)
 		if err != nil {
 			return err
 		}
@@ -187,7 +191,7 @@ func (s *workshop) sweep(ctx context.Context, list []fault, atOnce int) (out []r
 			if e := worker(i); e != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				if err == nil && ctx.Err() == nil {
+				if err == nil {
 					err = e
 				}
 			}

@@ -94,6 +94,11 @@ type world struct {
 	host                          net.Listener // on the host's loopback
 	before                        []string
 	env                           []string
+	asRoot                        bool // the command line gives its rights up itself
+
+	peers    *peers // nil: the command has no network
+	script   string // what the command does before it is the probe
+	reloaded string // what the last reload said
 }
 
 const secretText = "this must stay outside\n"
@@ -174,6 +179,9 @@ type ended struct {
 func (w *world) words(flags ...string) []string {
 	port := strconv.Itoa(w.host.Addr().(*net.TCPAddr).Port)
 	probe := []string{filepath.Join(w.ws, "probe"), "ran", w.secret, "/run/hermes-wrap/no-landlock-rule", port, ".vscode"}
+	if w.script != "" {
+		probe = append([]string{"bash", "-c", w.script + `exec "$@"`, "bash"}, probe...)
+	}
 	return slices.Concat([]string{w.Bin, "--trace", "--policy", w.policy}, flags, []string{"--"}, probe)
 }
 
@@ -184,7 +192,7 @@ func (w *world) run(ctx context.Context, rule string, argv ...string) (ended, er
 	}
 	log := filepath.Join(w.dir, "trace.log")
 	words := []string{"-o", log, "-t", ms(runLimit), "-g", ms(endLimit)}
-	if w.drop {
+	if w.drop && !w.asRoot {
 		words = append(words, "-u", fmt.Sprintf("%d:%d", w.uid, w.gid))
 	}
 	if rule != "" {
@@ -192,12 +200,13 @@ func (w *world) run(ctx context.Context, rule string, argv ...string) (ended, er
 	}
 	cmd := exec.CommandContext(ctx, w.trace, slices.Concat(words, []string{"--"}, argv)...)
 	var out, errs bytes.Buffer
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = w.ws, w.env, &out, &errs
+	cmd.Env = append(slices.Clone(w.env), "RUN="+w.runtime, "STATE="+w.state, fmt.Sprintf("OWNER=%d:%d", w.uid, w.gid))
+	cmd.Dir, cmd.Stdout, cmd.Stderr = w.ws, &out, &errs
 	cmd.WaitDelay = runLimit + endLimit
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	began := time.Now()
 	err := cmd.Run()
-	e := ended{out: out.String(), err: errs.String(), took: time.Since(began)}
+	e := ended{out: strings.ReplaceAll(out.String(), w.dir, "WORLD"), err: errs.String(), took: time.Since(began)}
 	var status *exec.ExitError
 	if err != nil && !errors.As(err, &status) {
 		return e, err
@@ -259,7 +268,7 @@ var volatile = regexp.MustCompile(`/hermes-wrap/(sessions/.*|audit\.[^/]*|audit-
 // and mounts. Records that a run leaves by design are not among them.
 func (w *world) traces() (out []string) {
 	_ = filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !volatile.MatchString(path) && path != filepath.Join(w.dir, "trace.log") {
+		if err == nil && path != w.policy && !volatile.MatchString(path) && path != filepath.Join(w.dir, "trace.log") {
 			line := path
 			if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
 				line += fmt.Sprintf(" (%d bytes)", info.Size())

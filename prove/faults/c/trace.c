@@ -378,7 +378,7 @@ static void begin(char **argv, const char *ids) {
 	sigset_t none;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	execv(argv[0], argv);
+	execvp(argv[0], argv);
 	die(argv[0]);
 }
 
