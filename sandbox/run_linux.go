@@ -139,7 +139,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r.owner = hasTerminal()
 	// Caught before the command can run, since it may run before create returns.
 	ForwardSignals(ctx, r.forward)
-	if err := r.create(r.canary.Addr().(*net.TCPAddr).Port); err != nil {
+	port, err := portOf(r.canary)
+	if err != nil {
+		return Result{}, stepErr(StepPreflight, err)
+	}
+	if err := r.create(port); err != nil {
 		r.layers.close()
 		return Result{}, err
 	}
@@ -156,6 +160,15 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		r.layers.close()
 	}
 	return res, err
+}
+
+// portOf is where a listener of ours is. One whose address the kernel did not tell
+// has none.
+func portOf(l net.Listener) (int, error) {
+	if at, ok := l.Addr().(*net.TCPAddr); ok && at != nil {
+		return at.Port, nil
+	}
+	return 0, errors.New("the kernel did not say where a listener is")
 }
 
 // create builds the sandbox up to the moment in which init runs.

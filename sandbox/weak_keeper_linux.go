@@ -100,7 +100,10 @@ func (k *keeper) openDoor() error {
 			return fmt.Errorf("hand the proxy's listener over: %w", err)
 		}
 		defer f.Close()
-		m.Status, m.files, k.port = 1, []*os.File{f}, l.Addr().(*net.TCPAddr).Port
+		if k.port, err = portOf(l); err != nil {
+			return err
+		}
+		m.Status, m.files = 1, []*os.File{f}
 		m.Port = k.port
 	}
 	return k.c.send(m)

@@ -63,5 +63,6 @@ var untrue = [][2]string{ //nolint:gochecknoglobals // a table
 // anywhere are the faults that can come at each call.
 var anywhere = [][2]string{ //nolint:gochecknoglobals // a table
 	{"killed", "kill"},
+	{"crashed", "crash"}, // a panic in whatever goroutine it is
 	{"slow", "delay=700"},
 }

@@ -32,7 +32,7 @@ type budget struct {
 
 var (
 	fullBudget  = budget{launch: 330 * time.Second, traffic: 110 * time.Second, around: 1000}
-	shortBudget = budget{launch: 35 * time.Second, traffic: 12 * time.Second, around: 16}
+	shortBudget = budget{launch: 30 * time.Second, traffic: 12 * time.Second, around: 14}
 )
 
 // Run is the part of the proof.

@@ -36,6 +36,7 @@ func TestRefusals(t *testing.T) {
 		{role: "init", call: "eventfd2", n: 1, kind: "EMFILE", action: "error=24"},    // a Go trace
 		{role: "starter", call: "landlock_restrict_self", n: 1, action: "value=0"},    // held so far
 		{role: "starter", call: "capset", n: 1, kind: "no effect", action: "value=0"}, // held so far
+		{role: "launcher", call: "getsockname", n: 2, kind: "EIO", action: "error=5"}, // a panic
 		{role: "launcher", call: "*", n: 900, kind: "killed", action: "kill"},         // held so far
 	} {
 		r, hit, err := w.try(t.Context(), f, full)

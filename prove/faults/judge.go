@@ -56,7 +56,7 @@ func judge(e ended, full string) verdict {
 		v.wrong = "it hung"
 	case len(e.left) > 0:
 		v.wrong = "left behind: " + strings.Join(e.left, ", ")
-	case (e.exit == exitRuntime || e.exit == exitAborted) && e.fault.role == "launcher" && slices.Contains(needsOfGo, e.fault.call):
+	case (e.exit == exitRuntime || e.exit == exitAborted) && e.fault.role == "launcher" && (e.fault.kind == "crashed" || slices.Contains(needsOfGo, e.fault.call)):
 		v.step = "Go" // it ended the launcher in its own words
 	case goTrace.MatchString(e.err):
 		v.wrong = "a Go trace: " + goTrace.FindString(e.err)
@@ -67,6 +67,8 @@ func judge(e ended, full string) verdict {
 		}
 	case e.exit == exitFailed || e.exit == exitNotExecutable || e.exit == exitNotFound:
 		v.wrong = unsaid(e, v)
+	case e.fault.kind == "crashed" && e.exit == exitSegmented && e.fault.role == "forked":
+		v.step = "killed" // it was about to be the command
 	case e.fault.kind == "killed" && e.exit == exitKilled && (e.fault.role == "launcher" || e.fault.role == "forked"):
 		v.step = "killed" // nobody was left who could say anything, or it was the command
 	default:

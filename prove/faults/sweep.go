@@ -54,7 +54,7 @@ func injections(calls []fault, seed int64) []fault {
 			add(by[key], [2]string{"no effect", "value=0"}, most)
 		}
 		for _, kind := range anywhere {
-			add(by[key], kind, most/4)
+			add(by[key], kind, max(1, most/5))
 		}
 	}
 	slices.SortFunc(out, func(a, b fault) int { return strings.Compare(a.rule(), b.rule()) })
@@ -130,7 +130,7 @@ func (w *world) tidy(ctx context.Context, f fault, full string) string {
 	if after := w.leftovers(); len(after) > 0 {
 		return "left behind, also after another launch: " + strings.Join(after[:min(3, len(after))], ", ")
 	}
-	if f.kind != "killed" && !removes(f.call) {
+	if f.kind != "killed" && f.kind != "crashed" && !removes(f.call) {
 		return "left behind for the next launch: " + strings.Join(left[:min(3, len(left))], ", ")
 	}
 	return ""

@@ -9,7 +9,7 @@
 // What the command itself does is left alone.
 //
 // ACTION is error=ERRNO (a number), value=N (the call is not made and returns N),
-// kill (SIGKILL to the process) or delay=MS. CALL is a name of the table or "*".
+// kill (SIGKILL to the process), crash (SIGSEGV to the thread) or delay=MS. CALL is a name of the table or "*".
 // The log says, a line each: "call ROLE NAME N DETAIL" (only without -f), "fault
 // ROLE NAME N DETAIL", "step NAME" (the launcher's own --trace), "exit CODE" or
 // "signal N" of the command line, "left ROLE PID", "timeout ROLE PID".
@@ -73,7 +73,7 @@ static int ntasks, begun; // begun: the launcher is executed
 static long counts[NROLES][NCALLS], all[NROLES];
 static FILE *out;
 static struct { int role, call, action; long n, value; int done; } fault = {-1, -1, 0, 0, 0, 0};
-enum { ERROR = 1, VALUE, KILL, DELAY };
+enum { ERROR = 1, VALUE, KILL, CRASH, DELAY };
 
 static int64_t now(void) {
 	struct timespec t;
@@ -252,6 +252,9 @@ static int called(struct task *t) {
 	case KILL:
 		kill(t->tgid, SIGKILL);
 		break;
+	case CRASH:
+		syscall(SYS_tgkill, t->tgid, t->tid, SIGSEGV);
+		break;
 	case DELAY:
 		t->until = now() + fault.value;
 		return 0;
@@ -397,7 +400,7 @@ static void parse(char *rule) {
 	fault.n = atol(n);
 	char *value = strchr(action, '=');
 	fault.value = value ? atol(value + 1) : 0;
-	fault.action = !strncmp(action, "error=", 6) ? ERROR : !strncmp(action, "value=", 6) ? VALUE : !strncmp(action, "delay=", 6) ? DELAY : KILL;
+	fault.action = !strncmp(action, "error=", 6) ? ERROR : !strncmp(action, "value=", 6) ? VALUE : !strncmp(action, "delay=", 6) ? DELAY : !strcmp(action, "crash") ? CRASH : KILL;
 }
 
 static void resume(void) {
