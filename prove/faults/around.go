@@ -22,8 +22,6 @@ type surrounding struct {
 	// own, with $RUN and $STATE; "" for none.
 	script string
 	spoil  func(w *world) error
-	// mustRun tells that such a launch has to succeed.
-	mustRun bool
 }
 
 // surroundings are all of them.

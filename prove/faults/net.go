@@ -120,7 +120,7 @@ get second https://second.test:%[2]d/ok/x $(cat go || echo whole) 4
 // reloading gives the run a policy without the second host once it is ready, and
 // lets it go on; a reload that says it is done must be in force.
 func (w *world) reloading(ctx context.Context) {
-	defer os.Remove(filepath.Join(w.ws, "go.new"))
+	defer func() { _ = os.Remove(filepath.Join(w.ws, "go.new")) }()
 	ran, goOn := filepath.Join(w.ws, "ran"), filepath.Join(w.ws, "go")
 	for _, err := os.Lstat(ran); err != nil; _, err = os.Lstat(ran) {
 		select {
