@@ -21,7 +21,8 @@ type system map[string]string
 // hostFiles are files of the system whose change would be noticed late.
 var hostFiles = strings.Fields(`/etc /etc/passwd /etc/group /etc/shadow /etc/sudoers /etc/sudoers.d /etc/ld.so.cache /etc/ld.so.preload
  /etc/ld.so.conf.d /etc/profile /etc/profile.d /etc/crontab /etc/cron.d /etc/systemd/system /etc/ssh /root /root/.ssh /root/.bashrc /usr/bin
- /usr/bin/env /bin/sh /usr/lib /usr/local/bin /usr/sbin /var/spool/cron /opt /home /boot /lib/modules`) //nolint:gochecknoglobals // a constant
+ /usr/bin/env /bin/sh /usr/lib /usr/local/bin /usr/sbin /var/spool/cron /opt /home /boot /lib/modules /dev /dev/null /dev/zero /dev/tty
+ /dev/kmsg`) //nolint:gochecknoglobals // a constant
 
 // hostTexts are files of /proc and /sys.
 var hostTexts = strings.Fields(`/proc/self/mountinfo /proc/net/route /proc/net/ipv6_route /proc/net/if_inet6 /proc/net/tcp /proc/net/netlink
@@ -88,6 +89,14 @@ func (m system) changed(now system) []string {
 func (m system) restore(bin string) bool {
 	_ = unix.Sethostname([]byte(strings.TrimSpace(m["/proc/sys/kernel/hostname"])))
 	_ = unix.Setdomainname([]byte(strings.TrimSpace(m["/proc/sys/kernel/domainname"])))
+	for path, was := range m {
+		if !strings.HasPrefix(path, "/proc/sys/") {
+			continue
+		}
+		if now, err := os.ReadFile(path); err == nil && string(now) != was {
+			_ = os.WriteFile(path, []byte(was), 0) // #nosec: a file of the kernel
+		}
+	}
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	mounts := strings.Split(strings.TrimSpace(string(text)), "\n")
 	for i := len(mounts) - 1; i >= 0; i-- {
