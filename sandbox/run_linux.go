@@ -85,6 +85,9 @@ type Result struct {
 	Terminal bool
 	// Stopped is the reason when the launcher ended the run; nil otherwise.
 	Stopped error
+	// Starved is how many processes the kernel ended because the tree reached
+	// limits.memory, where a cgroup holds that.
+	Starved uint64
 	// Layers are the copy-on-write layers as the run left them. The caller closes
 	// them; those in memory are gone then.
 	Layers []Layer

@@ -132,7 +132,12 @@ func (r *run) handle(ctx context.Context, m message, over chan<- error) (done bo
 		if r.term != nil {
 			r.term.Drain()
 		}
-		return true, Result{Status: unix.WaitStatus(m.Status), Terminal: r.term != nil}, nil
+		res = Result{Status: unix.WaitStatus(m.Status), Terminal: r.term != nil}
+		if res.Status != 0 {
+			// A group that cannot be asked leaves the status as all there is to say.
+			res.Starved, _ = r.Plan.Limits.OOMKills(r.Dir.Id)
+		}
+		return true, res, nil
 	case opFailed:
 		return true, res, m.err()
 	}

@@ -24,8 +24,9 @@ func forwardedSignals() []os.Signal {
 		unix.SIGALRM, unix.SIGVTALRM, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGCONT,
 		unix.SIGTSTP, unix.SIGWINCH, unix.SIGIO, unix.SIGPWR,
 	}
-	// The real-time signals begin at 34: the C library keeps 32 and 33.
-	for n := 34; n <= 64; n++ {
+	// The C library keeps the real-time signals 32 and 33, and the Go runtime lets
+	// nobody catch 34: it ends the launcher, and with it the run.
+	for n := 35; n <= 64; n++ {
 		all = append(all, unix.Signal(n))
 	}
 	// What the caller had us ignore (nohup) is ignored by the command as well.

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hermes-wrap/hermes-wrap/audit"
 	"github.com/hermes-wrap/hermes-wrap/policy"
 	"github.com/hermes-wrap/hermes-wrap/profiles"
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
@@ -72,7 +75,7 @@ func (c *commandLine) check() *cobra.Command {
 		if c.flags.json {
 			return printJSON(map[string]any{"name": p.policy.Name, "digest": p.policy.Digest, "sources": p.policy.Sources, "warnings": p.policy.Warnings})
 		}
-		fmt.Printf("%s: ok (%d sources, digest %.12s)\n", p.policy.Name, len(p.policy.Sources), p.policy.Digest)
+		printPlain("%s: ok (%d sources, digest %.12s)", p.policy.Name, len(p.policy.Sources), p.policy.Digest)
 		return nil
 	})
 }
@@ -96,14 +99,14 @@ func (c *commandLine) why() *cobra.Command {
 			return printJSON(a)
 		}
 		word := map[bool]string{true: "allowed", false: "denied"}[a.Allowed]
-		fmt.Printf("%s %s: %s: %s\n", args[0], args[1], word, a.Reason)
+		printPlain("%s %s: %s: %s", args[0], args[1], word, a.Reason)
 		if a.Rule != "" {
-			fmt.Printf("  rule %s (%s)\n", a.Rule, a.Pos)
+			printPlain("  rule %s (%s)", a.Rule, a.Pos)
 		} else if a.Pos != (policy.Pos{}) {
-			fmt.Printf("  at %s\n", a.Pos)
+			printPlain("  at %s", a.Pos)
 		}
 		if a.Hint != "" {
-			fmt.Printf("  hint: %s\n", a.Hint)
+			printPlain("  hint: %s", a.Hint)
 		}
 		return nil
 	})
@@ -127,7 +130,7 @@ func (c *commandLine) test() *cobra.Command {
 				return err
 			}
 		} else {
-			fmt.Printf("%s: %d of %d assertions hold\n", p.policy.Name, len(p.policy.Assert)-failed, len(p.policy.Assert))
+			printPlain("%s: %d of %d assertions hold", p.policy.Name, len(p.policy.Assert)-failed, len(p.policy.Assert))
 		}
 		if failed > 0 {
 			return problems
@@ -163,9 +166,35 @@ func completePolicies(*cobra.Command, []string, string) ([]string, cobra.ShellCo
 	return profiles.Names(), cobra.ShellCompDirectiveDefault
 }
 
+// printPlain prints a line in which nothing acts on the terminal, whoever chose
+// its words.
+func printPlain(format string, args ...any) {
+	fmt.Println(audit.Escape(fmt.Sprintf(format, args...)))
+}
+
 func printJSON(v any) error {
-	e := json.NewEncoder(os.Stdout)
+	text, err := plainJSON(v)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(text)
+	return err
+}
+
+// plainJSON escapes what the encoder leaves as it is and a terminal may not:
+// controls beyond ASCII, bidi marks. They can only stand in strings, where the
+// escapes mean the same.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
-	return e.Encode(v)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for line := range strings.Lines(b.String()) {
+		out.WriteString(audit.Escape(strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return out.Bytes(), nil
 }

@@ -394,8 +394,12 @@ func (l *launch) ended(res sandbox.Result) (int, error) {
 		code = exitFailed
 	}
 	reason := ""
-	if res.Stopped != nil {
+	switch {
+	case res.Stopped != nil:
 		reason = res.Stopped.Error()
+	case res.Starved > 0:
+		reason = fmt.Sprintf("the tree reached limits.memory (%s), and the kernel ended %d of its processes", sized(int64(l.prep.policy.Limits.Memory)), res.Starved)
+		l.voice.line("error", "31", reason)
 	}
 	l.reason = reason
 	if err := errors.Join(l.write(audit.Event{Kind: audit.KindExit, ExitCode: &code, Reason: reason}), l.closeAudit()); err != nil {
