@@ -131,8 +131,24 @@ func (v *victim) state() string {
 	return b.String()
 }
 
+// settle waits until no signal is on its way to the victim.
+func (v *victim) settle() {
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		pending := false
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", v.PID))
+		for line := range strings.Lines(string(status)) {
+			name, mask, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+			pending = pending || (name == "SigPnd" || name == "ShdPnd") && strings.Trim(mask, "0") != ""
+		}
+		if !pending {
+			return
+		}
+	}
+}
+
 // touched says what happened to it.
 func (v *victim) touched() []string {
+	v.settle()
 	if now := v.state(); now != v.stat {
 		if now == "gone" || strings.Contains(now, "state ") {
 			return []string{"the victim is dead or stopped"}
@@ -187,6 +203,10 @@ func serveVictim() int {
 	}
 }
 
+// marker is the signal that the victim sends to itself: when it comes, all that
+// were sent before have come, since the runtime hands them on by number.
+const marker = syscall.Signal(64)
+
 // watch is what the victim looks after.
 type watch struct {
 	memory  []byte
@@ -196,6 +216,7 @@ type watch struct {
 	// is found would overwrite what it is compared with.
 	sums    map[string][sha256.Size]byte
 	opened  *os.File
+	marked  chan struct{}
 	mu      sync.Mutex
 	happens []string
 }
@@ -207,7 +228,7 @@ func (w *watch) note(what string) {
 }
 
 func newWatch(s spoils) (*watch, int, int, error) {
-	w := &watch{memory: []byte(s.Memory), outside: s.Outside, sums: map[string][sha256.Size]byte{}}
+	w := &watch{marked: make(chan struct{}, 1), memory: []byte(s.Memory), outside: s.Outside, sums: map[string][sha256.Size]byte{}}
 	for name, token := range map[string]string{"memory": s.Memory, "environment": s.Environ, "segment": s.Shared, "file in /dev/shm": s.File} {
 		w.sums[name] = sha256.Sum256([]byte(token))
 	}
@@ -215,6 +236,10 @@ func newWatch(s spoils) (*watch, int, int, error) {
 	signal.Notify(signals)
 	go func() {
 		for sig := range signals {
+			if sig == marker {
+				w.marked <- struct{}{}
+				continue
+			}
 			// The Go runtime sends the first to itself, and the second comes of a
 			// client that does not wait for its answer.
 			if sig != syscall.SIGURG && sig != syscall.SIGPIPE {
@@ -279,6 +304,9 @@ func (w *watch) changes() []string {
 	// A connection that waits is accepted before one that is made now.
 	for _, address := range []string{fmt.Sprintf("@canary-%d", os.Getpid()), filepath.Join(w.outside, "socket")} {
 		w.settle(address)
+	}
+	if syscall.Kill(os.Getpid(), marker) == nil {
+		<-w.marked
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
