@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -72,13 +73,13 @@ type world struct {
 	dns      *DNS
 	resolver net.Resolver // that asks it
 	tcp      []net.Listener
+	listens  map[string]bool // see arrived
 	udp      []net.PacketConn
 	tasks    sync.WaitGroup
 
 	mu   sync.Mutex
 	now  *attempt
 	open map[net.Conn]struct{}
-	gone chan struct{} // closed at the next end of a connection
 }
 
 // attempt is one run as the network sees it.
@@ -103,7 +104,7 @@ func newWorld() (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{CA: ca, open: map[net.Conn]struct{}{}, gone: make(chan struct{}), now: &attempt{web: &web.World{CA: ca}}}
+	w := &world{CA: ca, open: map[net.Conn]struct{}{}, now: &attempt{web: &web.World{CA: ca}}}
 	hosts := map[string][]netip.Addr{}
 	for name, a := range origins() {
 		hosts[name] = []netip.Addr{a}
@@ -138,7 +139,8 @@ func newWorld() (*world, error) {
 			a.naive.ServeExplicit(c)
 		}
 	}))
-	return w, errors.Join(errs...)
+	w.listens, err = listening()
+	return w, errors.Join(append(errs, err)...)
 }
 
 // origin serves a name, behind the naive gateway where the run asks for it.
@@ -180,10 +182,6 @@ func (w *world) listen(at netip.AddrPort, serve func(net.Conn, *attempt)) error 
 			if err != nil {
 				return
 			}
-			if ours(c.RemoteAddr()) {
-				c.Close()
-				continue
-			}
 			a := w.enter(c)
 			w.tasks.Go(func() {
 				defer w.leave(c)
@@ -194,7 +192,7 @@ func (w *world) listen(at netip.AddrPort, serve func(net.Conn, *attempt)) error 
 	return nil
 }
 
-// ours tells a connection of settle: it comes from an address that nobody else
+// ours tells a datagram of settle: it comes from an address that nobody else
 // uses.
 func ours(from net.Addr) bool {
 	text := from.String()
@@ -214,8 +212,6 @@ func (w *world) leave(c net.Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.open, c)
-	close(w.gone)
-	w.gone = make(chan struct{})
 }
 
 // canary takes what comes and says who it is, so that a client knows that it got there.
@@ -307,18 +303,12 @@ func (w *world) drop() {
 	}
 }
 
-// settle waits until everything that arrived so far was taken in: a queue of
-// connections is served in order, so when ours was seen, all others were.
+// settle waits until everything that arrived so far was taken in.
 func (w *world) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	for _, l := range w.tcp {
-		if err := knock(ctx, "tcp", l.Addr().String()); err != nil {
-			return err
-		}
-	}
 	for _, c := range w.udp {
-		if err := knock(ctx, "udp", c.LocalAddr().String()); err != nil {
+		if err := knock(ctx, c.LocalAddr().String()); err != nil {
 			return err
 		}
 	}
@@ -326,48 +316,91 @@ func (w *world) settle(ctx context.Context) error {
 		return fmt.Errorf("settle: %w", err)
 	}
 	// Who is still connected has a moment to say what it has to say.
-	patience := time.NewTimer(2 * time.Second)
-	defer patience.Stop()
-	for {
-		w.mu.Lock()
-		n, gone := len(w.open), w.gone
-		w.mu.Unlock()
-		if n == 0 {
-			return nil
+	const patience = 2 * time.Second
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		waiting, err := w.arrived()
+		if err != nil {
+			return err
 		}
-		select {
-		case <-gone:
-		case <-patience.C:
-			w.drop()
+		w.mu.Lock()
+		n := len(w.open)
+		w.mu.Unlock()
+		switch {
+		case waiting+n == 0:
 			return nil
+		case time.Since(began) > 2*patience:
+			return errors.New("settle: connections that nobody accepts")
+		case time.Since(began) > patience:
+			w.drop()
 		}
 	}
 }
 
-// knock comes back once the server has taken in all that came before.
-func knock(ctx context.Context, network, to string) error {
+// arrived counts connections to the world's servers that wait to be accepted, or
+// that were and are not closed.
+func (w *world) arrived() (int, error) {
+	n := 0
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return 0, fmt.Errorf("settle: %w", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) < 10 || !w.listens[f[1]] {
+				continue
+			}
+			const established, closeWait, listening = "01", "08", "0A"
+			_, queue, _ := strings.Cut(f[4], ":")
+			switch state := f[3]; {
+			case state == established, state == closeWait:
+				n++
+			case state == listening && strings.Trim(queue, "0") != "", state != listening && f[9] != "0":
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// listening gives the addresses of the servers as /proc/net/tcp spells them.
+func listening() (map[string]bool, error) {
+	out := map[string]bool{}
+	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > 3 && f[3] == "0A" {
+				out[f[1]] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+// knock comes back once a server of UDP has taken in all that came before.
+func knock(ctx context.Context, to string) error {
 	from := knocker4
 	if strings.HasPrefix(to, "[") {
 		from = knocker6
 	}
-	var d net.Dialer
-	if d.LocalAddr = (&net.TCPAddr{IP: net.ParseIP(from)}); network == "udp" {
-		d.LocalAddr = &net.UDPAddr{IP: net.ParseIP(from)}
-	}
-	c, err := d.DialContext(ctx, network, to)
+	d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(from)}}
+	c, err := d.DialContext(ctx, "udp", to)
 	if err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
 	defer c.Close()
 	limit, _ := ctx.Deadline()
 	_ = c.SetDeadline(limit)
-	if network == "udp" {
-		_, err = c.Write([]byte("settle"))
-	}
-	if err == nil {
+	if _, err = c.Write([]byte("settle")); err == nil {
 		_, err = c.Read(make([]byte, 16))
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil {
 		return fmt.Errorf("settle: %w", err)
 	}
 	return nil
