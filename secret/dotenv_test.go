@@ -55,11 +55,33 @@ func TestDotenv(t *testing.T) {
 	}
 }
 
+// FuzzDotenv: a value that is accepted is a piece of the last line that sets the
+// variable, means the same in any quotes, and no error shows what a file holds.
 func FuzzDotenv(f *testing.F) {
 	f.Add("KEY='a'\n", "KEY")
+	f.Add("\ufeffexport KEY = \"a b\" # c\r\nOTHER=x\nKEY=\n", "KEY")
+	f.Add("KEY=$(id)\nKEY=`id`\nKEY=\"a\\n\"\n", "KEY")
+	f.Add("KEY=a#b\nKEY=a #b\nKEY='a'b\n", "KEY")
 	f.Fuzz(func(t *testing.T, text, name string) {
-		if v, err := dotenv(text, name); err == nil && (v == "" || strings.ContainsAny(v, "\n") || !strings.Contains(text, v)) {
+		v, err := dotenv(text, name)
+		if err != nil {
+			return
+		}
+		if v == "" || strings.ContainsAny(v, "\n\x00") && !strings.Contains(text, "\x00") || !strings.Contains(text, v) {
 			t.Errorf("got %q, want a piece of one line of the text", v)
+		}
+		last := ""
+		for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
+			if key, _, ok := strings.Cut(line, "="); ok && strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(key), "export ")) == name {
+				last = line
+			}
+		}
+		if !strings.Contains(last, v) {
+			t.Errorf("got %q, want a piece of the last line that sets it: %q", v, last)
+		}
+		// What was taken from a file is what the file says once it is written plainly.
+		if again, err := dotenv(name+"='"+v+"'\n", name); !strings.ContainsAny(v, "'\\\r") && (err != nil || again != v) {
+			t.Errorf("got %q from quotes around %q (%v)", again, v, err)
 		}
 	})
 }
