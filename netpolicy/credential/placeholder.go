@@ -46,11 +46,15 @@ func publicPrefix(secret string) int {
 }
 
 // shape changes every letter and digit from the n-th byte on. Where there are
-// few, punctuation is what is secret, and is changed too.
+// few, punctuation is what is secret, and is changed too. Of a long one the part
+// counts that is looked for: the placeholder would be taken for it otherwise.
 func shape(secret string, n int) string {
 	out := []byte(secret)
-	alnum := 0
-	for _, c := range out[n:] {
+	alnum, from := 0, n
+	if len(secret) > longSecret {
+		from = max(n, len(secret)-keptOfLong)
+	}
+	for _, c := range out[from:] {
 		if classOf(c) != "" {
 			alnum++
 		}
