@@ -28,16 +28,25 @@ type cLibrary struct {
 // cLibraries are all that may be linked.
 var cLibraries = []cLibrary{
 	{
-		"libseccomp", "LGPL-2.1-only", "the libseccomp project", []string{"libseccomp.a"},
-		"libseccomp-dev", []string{"pkg-config", "--modversion", "libseccomp"}, []string{"libseccomp.txt", "LGPL-2.1.txt"},
+		"libseccomp", "LGPL-2.1-only", "the libseccomp project",
+		[]string{"libseccomp.a"},
+		"libseccomp-dev",
+		[]string{"pkg-config", "--modversion", "libseccomp"},
+		[]string{"libseccomp.txt", "LGPL-2.1.txt"},
 	},
 	{
-		"glibc", "LGPL-2.1-or-later", "the GNU project", []string{"libc.a", "libpthread.a", "libdl.a", "librt.a", "libm.a", "libresolv.a", "crt1.o", "crti.o", "crtn.o"},
-		"libc6-dev", []string{"getconf", "GNU_LIBC_VERSION"}, []string{"glibc.txt", "LGPL-2.1.txt"},
+		"glibc", "LGPL-2.1-or-later", "the GNU project",
+		[]string{"libc.a", "libpthread.a", "libdl.a", "librt.a", "libm.a", "libresolv.a", "crt1.o", "crti.o", "crtn.o"},
+		"libc6-dev",
+		[]string{"getconf", "GNU_LIBC_VERSION"},
+		[]string{"glibc.txt", "LGPL-2.1.txt"},
 	},
 	{
-		"libgcc", "GPL-3.0-or-later WITH GCC-exception-3.1", "the GNU project", []string{"libgcc.a", "libgcc_eh.a", "crtbeginT.o", "crtend.o"},
-		"", []string{"gcc", "-dumpfullversion"}, []string{"libgcc.txt", "GPL-3.txt"},
+		"libgcc", "GPL-3.0-or-later WITH GCC-exception-3.1", "the GNU project",
+		[]string{"libgcc.a", "libgcc_eh.a", "crtbeginT.o", "crtend.o"},
+		"",
+		[]string{"gcc", "-dumpfullversion"},
+		[]string{"libgcc.txt", "GPL-3.txt"},
 	},
 }
 

@@ -86,7 +86,8 @@ type choice struct {
 // choices are the modules that leave one.
 var choices = map[string]choice{
 	"kernel.org/pub/linux/libs/security/libcap/psx": {
-		[]string{"GPL", "LGPL"}, "the licensed conditions are one or the other of these two licenses: - bsd 3-clause - gpl v2.0",
+		[]string{"GPL", "LGPL"},
+		"the licensed conditions are one or the other of these two licenses: - bsd 3-clause - gpl v2.0",
 		"offered under the GPL version 2 as well; used under the BSD licence",
 	},
 }

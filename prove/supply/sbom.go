@@ -45,6 +45,8 @@ func SBOM(ctx context.Context, root, bin, tool string) ([]byte, error) {
 	return []byte(mustJSON(doc) + "\n"), nil
 }
 
+func (doc *bom) read(b []byte) error { return json.Unmarshal(b, doc) }
+
 func mustJSON(doc bom) string {
 	b, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
