@@ -186,18 +186,22 @@ func (r *run) binaryShort(ctx context.Context) (string, error) {
 
 // packages makes the packages in both workshops.
 func (r *run) packages(ctx context.Context) (string, error) {
+	tools := filepath.Join(r.o.Work, "tools")
+	if out, err := output(r.command(ctx, "packaging/tool", "nfpm", filepath.Join(tools, "nfpm"))); err != nil {
+		if unreachable(out + err.Error()) {
+			r.missing("packages", "reproducible packages", "nfpm could not be fetched")
+			return "not exercised", nil
+		}
+		return "", err
+	}
 	var lists []string
 	for i, dir := range []string{"a", "some-where/else-entirely"} {
 		w := filepath.Join(r.o.Work, "workshop", fmt.Sprint(i), dir)
 		cmd := exec.CommandContext(ctx, "packaging/build", "bin/hermes-wrap")
 		cmd.Dir = w
 		// Only what is packaged counts here: the tools are this machine's.
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GOFLAGS=-buildvcs=false", "TZ="+[]string{"UTC", "Asia/Kathmandu"}[i])
+		cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "CGO_ENABLED=1", "GOFLAGS=-buildvcs=false", "TZ="+[]string{"UTC", "Asia/Kathmandu"}[i])
 		if out, err := cmd.CombinedOutput(); err != nil {
-			if unreachable(string(out)) {
-				r.missing("packages", "reproducible packages", "nfpm could not be fetched")
-				return "not exercised", nil
-			}
 			return "", fmt.Errorf("packaging/build: %w: %s", err, tail(string(out)))
 		}
 		b, err := os.ReadFile(filepath.Join(w, "bin", "packages", "SHA256SUMS"))
