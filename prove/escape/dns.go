@@ -288,8 +288,11 @@ func (d *DNS) addresses(name string, t dnsmessage.Type) (addrs []netip.Addr, kno
 	if fixed, ok := d.hosts[name]; ok {
 		return fixed, true
 	}
-	if name == "localhost" {
+	if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}, true
+	}
+	if a, ok := internal[name]; ok {
+		return []netip.Addr{netip.MustParseAddr(a)}, true
 	}
 	label, rest, _ := strings.Cut(name, ".")
 	if rest != "dns.test" && !strings.HasSuffix(rest, ".dns.test") {
@@ -306,6 +309,13 @@ func (d *DNS) addresses(name string, t dnsmessage.Type) (addrs []netip.Addr, kno
 		return addrs, known
 	}
 	return nil, label == "empty"
+}
+
+// internal are names that networks give to what is near the machine.
+var internal = map[string]string{ //nolint:gochecknoglobals // a constant
+	"metadata.google.internal": "169.254.169.254", "metadata.goog": "169.254.169.254", "instance-data.ec2.internal": "169.254.169.254",
+	"metadata.tencentyun.com": "169.254.169.254", "host.docker.internal": "10.77.0.1", "gateway.docker.internal": "10.77.0.1",
+	"host.containers.internal": "10.77.0.1", "localhost.localdomain": "127.0.0.1", "ip6-localhost": "::1", "router.lan": "10.77.0.1",
 }
 
 // turn counts the queries for a name and a type.

@@ -53,6 +53,23 @@ var canaries = []netip.Addr{ //nolint:gochecknoglobals // a constant
 	netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("1.1.1.1"),
 }
 
+// anyone is an origin that takes every name for its own: those below dns.test
+// that are allowed lead there.
+var anyone = netip.AddrFrom4([4]byte{203, 0, 113, 40}) //nolint:gochecknoglobals // a constant
+
+// strays are one address of each range that no name may lead to, or one that is
+// another spelling of such an address. Canaries listen on $PORT and 80 alone.
+var strays = []netip.Addr{ //nolint:gochecknoglobals // a constant
+	netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("172.16.0.1"), netip.MustParseAddr("172.31.255.254"), netip.MustParseAddr("192.168.1.1"),
+	netip.MustParseAddr("100.64.0.1"), netip.MustParseAddr("100.127.255.254"), netip.MustParseAddr("169.254.0.1"), netip.MustParseAddr("169.254.170.2"),
+	netip.MustParseAddr("169.254.170.23"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("192.0.0.192"), netip.MustParseAddr("192.0.2.1"),
+	netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.19.255.254"), netip.MustParseAddr("240.0.0.1"), netip.MustParseAddr("10.0.2.2"),
+	netip.MustParseAddr("172.17.0.1"), netip.MustParseAddr("fd00::5"), netip.MustParseAddr("fec0::1"), netip.MustParseAddr("2001:db8::1"),
+	netip.MustParseAddr("64:ff9b::7f00:1"), netip.MustParseAddr("64:ff9b::a9fe:a9fe"), netip.MustParseAddr("64:ff9b:1::a00:5"),
+	netip.MustParseAddr("2002:7f00:1::1"), netip.MustParseAddr("2002:a9fe:a9fe::1"), netip.MustParseAddr("2001:0:7f00:1::1"), netip.MustParseAddr("::7f00:1"),
+	netip.MustParseAddr("::a9fe:a9fe"), netip.MustParseAddr("fd20:ce::254"),
+}
+
 var (
 	canaryTCP = []int{22, 53, 80, 443, port} //nolint:gochecknoglobals // a constant
 	canaryUDP = []int{53, 443, port}         //nolint:gochecknoglobals // a constant
@@ -63,7 +80,7 @@ func worldAddresses() []netip.Addr {
 	for _, a := range origins() {
 		out = append(out, a)
 	}
-	return out
+	return append(append(out, strays...), anyone)
 }
 
 // world is what answers on those addresses.
@@ -125,6 +142,12 @@ func newWorld() (*world, error) {
 			errs = append(errs, w.listenUDP(netip.AddrPortFrom(a, uint16(p))))
 		}
 	}
+	for _, a := range strays {
+		for _, p := range []int{80, port} {
+			errs = append(errs, w.listen(netip.AddrPortFrom(a, uint16(p)), w.canary))
+		}
+	}
+	errs = append(errs, w.listen(netip.AddrPortFrom(anyone, 80), w.origin("", 80)))
 	for _, o := range web.Origins() {
 		a := netip.AddrFrom4(hosts[o.Name][0].As4())
 		for _, p := range o.Ports {
