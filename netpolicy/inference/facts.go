@@ -221,11 +221,15 @@ func isReference(s string) bool {
 		}
 		return c
 	}, s[:min(len(s), 256)])
-	scheme, rest, ok := strings.Cut(head, ":")
+	if strings.HasPrefix(head, "//") || strings.HasPrefix(head, `\\`) {
+		return true // the scheme is whoever's reads it
+	}
+	scheme, _, ok := strings.Cut(head, ":")
 	if !ok || strings.EqualFold(scheme, "data") {
 		return false
 	}
-	return strings.HasPrefix(rest, "//") || isAmong(strings.ToLower(scheme), fetched)
+	// One URL may stand inside another: jar:https://example.org/x!/y.
+	return strings.Contains(head, "://") || isAmong(strings.ToLower(scheme), fetched)
 }
 
 func isAmong(s string, list []string) bool {

@@ -62,8 +62,9 @@ func (r *route) beta(values []string) string {
 	var kept []string
 	for _, v := range strings.Split(strings.Join(values, ","), ",") {
 		v = strings.TrimSpace(v)
-		remote := strings.HasPrefix(v, "mcp-") || strings.HasPrefix(v, "files-") || strings.HasPrefix(v, "web-fetch")
-		server := slices.ContainsFunc(betas, func(b string) bool { return strings.HasPrefix(v, b) })
+		small := strings.ToLower(v)
+		remote := strings.HasPrefix(small, "mcp-") || strings.HasPrefix(small, "files-") || strings.HasPrefix(small, "web-fetch")
+		server := slices.ContainsFunc(betas, func(b string) bool { return strings.HasPrefix(small, b) })
 		switch {
 		case v == "" || strings.ContainsAny(v, " \t\r\n"):
 		case remote && r.RemoteFetch, server && matchesAny(r.ServerTools, strings.ReplaceAll(v, "-", "_")):

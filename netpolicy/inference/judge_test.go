@@ -240,7 +240,7 @@ func TestHeaders(t *testing.T) {
 		"Authorization": {"Bearer placeholder"}, "X-Api-Key": {"k"}, "X-Goog-Api-Key": {"k"}, "Api-Key": {"k"}, "Cookie": {"a=b"},
 		"Openai-Organization": {"org"}, "Openai-Project": {"p"}, "Accept": {"*/*"}, "User-Agent": {"sdk"}, "X-Stainless-Lang": {"python"},
 		"Accept-Encoding": {"gzip, br"}, "X-Forwarded-Authorization": {"x"}, "Anthropic-Version": {"2023-06-01"},
-		"Anthropic-Beta": {"interleaved-thinking-2025-05-14,mcp-client-2025-04-04", "web-fetch-2025-09-10"}, "Content-Type": {"application/json; charset=utf-8"},
+		"Anthropic-Beta": {"interleaved-thinking-2025-05-14,mcp-client-2025-04-04", "web-fetch-2025-09-10,MCP-client-2025-04-04"}, "Content-Type": {"application/json; charset=utf-8"},
 	}
 	names := func(route int, q Request) []string {
 		q.Header = header

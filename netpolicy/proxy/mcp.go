@@ -21,6 +21,9 @@ const (
 	mcpElicit       = "elicitation/create"
 )
 
+// mcpQuery are the parameters in which a server of JSON-RPC could look for a call.
+var mcpQuery = []string{"jsonrpc", "method", "params", "request"}
+
 // mcpMethods are the methods whose other spellings are refused: a server that
 // does not tell letter case apart would run what a deny clause does not name.
 var mcpMethods = []string{
@@ -34,6 +37,9 @@ var mcpMethods = []string{
 // Streamable HTTP with sessions (2025) and without (2026), and the older one
 // with a stream of events beside it.
 func (fl *flow) mcp() *refusal {
+	if refused := fl.withoutParameters("MCP", mcpQuery); refused != nil {
+		return refused
+	}
 	var messages []rpcMessage
 	var refused *refusal
 	switch fl.out.Method {

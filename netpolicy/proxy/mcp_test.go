@@ -93,7 +93,7 @@ func TestMCPCalls(t *testing.T) {
 			}
 		})
 	}
-	for _, tt := range []struct{ method, target string }{{"PUT", "/mcp"}, {"HEAD", "/mcp"}, {"OPTIONS", "/mcp"}, {"GET", "/elsewhere"}} {
+	for _, tt := range []struct{ method, target string }{{"PUT", "/mcp"}, {"HEAD", "/mcp"}, {"OPTIONS", "/mcp"}, {"GET", "/elsewhere"}, {"GET", "/mcp?method=tools/call"}, {"POST", "/mcp?params[name]=delete"}} {
 		s.forget()
 		if resp, _ := send(t, c, tt.method, tt.target, ""); resp.StatusCode != 403 {
 			t.Errorf("%s %s: got %d, want 403", tt.method, tt.target, resp.StatusCode)

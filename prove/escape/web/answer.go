@@ -73,7 +73,11 @@ func (v *visit) content(r usualRequest, target string) (status, kind, body strin
 		body = `{"jsonrpc":"2.0","id":` + id + `,"result":"done"}`
 	case v.name == "gql.test":
 		body = `{"data":{"viewer":null}}`
-	case v.name == "llm.test":
+	case v.name == "a-llm.test":
+		body = `{"id":"m1","type":"message","role":"assistant","model":"good-1","content":[{"type":"text","text":"done"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`
+	case v.name == "g-llm.test":
+		body = `{"candidates":[{"content":{"role":"model","parts":[{"text":"done"}]}}],"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2}}`
+	case strings.HasSuffix(v.name, "llm.test"):
 		body = `{"id":"c1","object":"chat.completion","model":"good-1","choices":[{"index":0,"message":{"role":"assistant","content":"done"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`
 	default:
 		kind, body = "text/plain", "origin "+v.name+" "+r.head.words[0]+" "+target+"\n"

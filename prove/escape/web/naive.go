@@ -210,7 +210,7 @@ func (s *naiveConn) allows(h *naiveHead) bool {
 
 // pathOf gives the path of a target in any form.
 func pathOf(target string) string {
-	if _, rest, ok := strings.Cut(target, "://"); ok {
+	if _, rest, ok := strings.Cut(target, "://"); ok && target[0] != '/' {
 		if i := strings.IndexByte(rest, '/'); i >= 0 {
 			return rest[i:]
 		}
@@ -238,7 +238,7 @@ func (s *naiveConn) dials(h *naiveHead) string {
 
 func absoluteHost(target string) string {
 	_, rest, ok := strings.Cut(target, "://")
-	if !ok {
+	if !ok || target[0] == '/' {
 		return ""
 	}
 	return beforeAny(rest, "/?#")

@@ -78,7 +78,7 @@ const Tally = "tally.test"
 var plainOrigins = []string{
 	"allowed.test", "other.test", "api.test", "llm.test", "denied.test", "evil.test",
 	"mcp.test", "rpc.test", "gql.test", "git.test", "ws.test", "via.test", "api2.test", "deny.test", "pass.test",
-	"a-llm.test", "g-llm.test", "mtls.test", "x.wild.test", "deep.x.wild.test", "wild.test",
+	"good-llm.test", "a-llm.test", "g-llm.test", "mtls.test", "x.wild.test", "deep.x.wild.test", "wild.test",
 	"evilwild.test", "wild.test.evil.test",
 }
 
