@@ -38,7 +38,10 @@ func TestDNS(t *testing.T) {
 		{"query.a-203-0-113-10.dns.test", []string{"203.0.113.10"}},
 		{"additional.a-203-0-113-10.dns.test", []string{"203.0.113.10"}},
 		{"cut.a-203-0-113-10.dns.test", []string{"203.0.113.10"}},
-		{"empty.dns.test", nil}, {"none.dns.test", nil}, {"servfail.dns.test", nil}, {"evil.test", nil},
+		{"empty.dns.test", nil},
+		{"none.dns.test", nil},
+		{"servfail.dns.test", nil},
+		{"evil.test", nil},
 	} {
 		addrs, err := r.LookupNetIP(ctx, "ip", c.name+".")
 		var got []string

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/hermes-wrap/hermes-wrap/prove/report"
 )
@@ -68,6 +70,9 @@ func launch(ctx context.Context, program string, args []string, file string, say
 	_ = os.Remove(file)
 	var r Record
 	cmd := exec.CommandContext(ctx, program, args...) // #nosec: built above
+	// It clears its directories away when it is asked to end.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 30 * time.Second
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {

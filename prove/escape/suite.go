@@ -102,13 +102,16 @@ func output(o Outcome) string {
 }
 
 // missing says why a case cannot be exercised on this machine; "" when it can.
-func missing(c Case) string {
+func missing(c Case, lean bool) string {
 	if lack := lacking(c.Kernel); lack != "" {
 		return "kernel: " + lack
 	}
 	for _, name := range c.Needs {
 		if find(name) == "" {
-			return "machine: no command " + name
+			if lean {
+				return "machine: no command " + name
+			}
+			return "no command " + name + ": the suite is incomplete"
 		}
 	}
 	return ""

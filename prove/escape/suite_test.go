@@ -218,7 +218,7 @@ echo DONE
 --- control
 cat "$OUTSIDE/secret"
 `)
-	want := map[string]string{"A1": "control: bare, nothing", "A2": "control: bare, nothing was touched: MISSED the other way", "A3": "kernel: ", "A4": "machine: no command", "A5": "control: bare, nothing"}
+	want := map[string]string{"A1": "control: bare, nothing", "A2": "control: bare, nothing was touched: MISSED the other way", "A3": "kernel: ", "A4": "no command no-such-command", "A5": "control: bare, nothing"}
 	for _, r := range got {
 		if r.ID == "A6" {
 			if r.Status != StatusContained {
