@@ -22,7 +22,7 @@ const (
 	watchFastest = 25 * time.Millisecond
 	watchSlowest = 250 * time.Millisecond
 	watchRate    = 4 << 30 // bytes a second
-	watchShare   = 20      // at most one part in watchShare of a processor
+	watchShare   = 20      // looking takes one part in watchShare of a processor, where watchSlowest leaves it the time
 )
 
 // WatchMemory sums the resident memory of the process tree below pid1, the
@@ -60,10 +60,12 @@ func WatchMemory(ctx context.Context, pid1 int, limit int64, kill func(rss int64
 }
 
 // watchInterval is the time until the next look: no longer than it takes to use
-// up the room that is left, and never so short that looking becomes the load.
+// up the room that is left, and not so short that looking becomes the load. What
+// a look cost is also what the tree made it wait for, so watchSlowest bounds that
+// too: a tree that keeps every processor busy would be left alone for minutes.
 func watchInterval(room int64, cost time.Duration) time.Duration {
 	d := time.Duration(float64(room) / watchRate * float64(time.Second))
-	return min(max(d, watchFastest, cost*watchShare), max(watchSlowest, cost*watchShare))
+	return min(max(d, watchFastest, cost*watchShare), watchSlowest)
 }
 
 // treeMemory is the memory of a tree in bytes: the plain sum while that is
