@@ -124,12 +124,16 @@ func planPids(lp *LimitPlan, l Limit, f LimitFacts) (Limit, *LackError) {
 	}
 	switch {
 	case f.HostRoot:
-		return l, &LackError{
+		lack := &LackError{
 			Feature: "limits.pids",
 			Needed:  "a cgroup with the pids controller (RLIMIT_NPROC does not bind user 0)",
 			Found:   f.describe(),
 			Hint:    "run hermes-wrap as an ordinary user, for whom RLIMIT_NPROC holds",
 		}
+		if f.Cgroup == LayoutNone {
+			lack.Hint = mountCgroup // without it an ordinary user gets no further
+		}
+		return l, lack
 	case !f.NprocPerUserns:
 		return l, &LackError{
 			Feature: "limits.pids",
@@ -161,7 +165,7 @@ func planCPU(lp *LimitPlan, l Limit, f LimitFacts) (Limit, *LackError) {
 func (f LimitFacts) hint(controller string) string {
 	switch {
 	case f.Cgroup == LayoutNone:
-		return "mount the cgroup file system at " + cgroupRoot + ", as every service manager and container engine does"
+		return mountCgroup
 	case f.Root:
 		return fmt.Sprintf("hand the %s controller to the group that hermes-wrap runs in (cgroup.subtree_control of those above it)", controller)
 	}

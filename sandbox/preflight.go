@@ -189,6 +189,8 @@ type machine struct {
 	// noUsersUserns says that Debian's own switch refuses user namespaces to all
 	// but root of the machine, so also to init inside, which root starts.
 	noUsersUserns bool
+	// noDevices: controllers on v1, but not that of devices.
+	noDevices bool
 }
 
 func lookAround() machine {
@@ -196,6 +198,10 @@ func lookAround() machine {
 	m.wsl = strings.Contains(strings.ToLower(m.kernel), "microsoft")
 	m.apparmor = readWord("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
 	m.noUsersUserns = readWord("/proc/sys/kernel/unprivileged_userns_clone") == "0"
+	if m.cgroup == LayoutV1 || m.cgroup == LayoutHybrid {
+		_, err := ownV1Group("devices")
+		m.noDevices = err != nil
+	}
 	for file, name := range map[string]string{"/.dockerenv": "docker", "/run/.containerenv": "podman"} {
 		if _, err := os.Stat(file); err == nil {
 			m.container = name
@@ -237,14 +243,23 @@ func readWord(file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// cgroupFinding: any layout will do, but libcontainer gives up without one.
+// mountCgroup is the remedy where there are no cgroups at all.
+const mountCgroup = "mount the cgroup file system at " + cgroupRoot + ", as every service manager and container engine does"
+
+// cgroupFinding: any layout will do, but libcontainer gives up without one, and
+// on v1 without the controller of devices.
 func (m machine) cgroupFinding() Finding {
 	f := Finding{Feature: "cgroup layout", Found: m.cgroup, OK: true, Info: true}
-	if m.cgroup == LayoutNone {
-		f.OK, f.Info, f.Layer = false, false, policy.LayerNamespaces
-		f.NeededBy, f.Needed = "libcontainer", "a cgroup file system at "+cgroupRoot
-		f.Remedy = "mount the cgroup file system at " + cgroupRoot + ", as every service manager and container engine does"
+	switch {
+	case m.cgroup == LayoutNone:
+		f.Needed, f.Remedy = "a cgroup file system at "+cgroupRoot, mountCgroup
+	case m.noDevices:
+		f.Found += " without the devices controller"
+		f.Needed, f.Remedy = "the devices controller, where others are on v1", "mount the devices controller below "+cgroupRoot+" too, as every service manager and container engine does"
+	default:
+		return f
 	}
+	f.OK, f.Info, f.Layer, f.NeededBy = false, false, policy.LayerNamespaces, "libcontainer"
 	return f
 }
 

@@ -19,6 +19,7 @@ const (
 	probeProc     = "proc"     // a fresh /proc
 	probeNested   = "nested"   // a second user namespace, for the agent's own uid
 	probeOverlay  = "overlay"  // an overlay of two directories
+	probePivot    = "pivot"    // another root in the place of the first
 )
 
 // probeResult is how one step went. The zero Errno is success.
@@ -87,21 +88,33 @@ var namespaceSteps = []struct {
 		Feature: "overlay", NeededBy: "copy-on-write trees, which are copied without it",
 		Needed: "mounting overlay over a tmpfs in the new namespace", Info: true,
 	}},
+	{probePivot, Finding{
+		Feature: "another root", NeededBy: "the private root",
+		Needed: "pivot_root(2)", Layer: policy.LayerNamespaces,
+	}},
 }
 
 // namespaceFindings turns the results of the steps into findings. A step
-// without a result was not reached.
+// without a result was not reached: because of one that failed, or because it is
+// the one that did not come back.
 func namespaceFindings(results []probeResult, m machine) []Finding {
-	byStep := map[string]probeResult{}
+	byStep, last := map[string]probeResult{}, ""
 	for _, r := range results {
-		byStep[r.Step] = r
+		byStep[r.Step], last = r, r.Step
 	}
 	var all []Finding
-	failed := ""
+	failed, beyond := "", false
 	for _, s := range namespaceSteps {
 		f := s.Finding
 		r, tried := byStep[s.step]
 		switch {
+		case !tried && failed == "" && beyond && !f.Info:
+			failed = f.Feature
+			f.Found = "no answer in " + preflightTime.String()
+			f.Remedy = m.remedy(probeResult{Step: s.step})
+			if f.Remedy == "" {
+				f.Remedy = "try again on a machine that is less busy"
+			}
 		case !tried:
 			f.Untried, f.Found = true, "not tried"
 			if failed != "" {
@@ -116,6 +129,7 @@ func namespaceFindings(results []probeResult, m machine) []Finding {
 			}
 		}
 		all = append(all, f)
+		beyond = beyond || s.step == last
 	}
 	return all
 }
@@ -128,6 +142,8 @@ func (m machine) remedy(r probeResult) string {
 		return "load the kernel modules nf_tables and nft_tproxy; without them only the ports that the policy names are captured"
 	case r.Step == probeOverlay:
 		return ""
+	case r.Step == probePivot && r.Error != "":
+		return "start hermes-wrap from a root file system that is mounted: the initramfs cannot be replaced by another"
 	case r.Step == probeProc && refused && m.container != "":
 		return "give the container an unmasked /proc (in Kubernetes: procMount: Unmasked with hostUsers: false); for Hermes without it there is the policy hermes-in-container, which says what it does not hold"
 	case r.Step == probeProc && refused:

@@ -124,7 +124,7 @@ func probeSteps(hooks ProbeHooks) []probeStep {
 		steps = append(steps, probeStep{probeTproxy, hooks.Tproxy})
 	}
 	return append(steps, probeStep{probeMount, tryMount}, probeStep{probeProc, tryProc},
-		probeStep{probeNested, tryNested}, probeStep{probeOverlay, tryOverlay})
+		probeStep{probeNested, tryNested}, probeStep{probeOverlay, tryOverlay}, probeStep{probePivot, tryPivot})
 }
 
 // probeDir is a directory that every machine has; a tmpfs covers it inside.
@@ -204,6 +204,17 @@ func tryOverlay() error {
 	options := fmt.Sprintf("%[2]s,lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work", probeDir, overlayOptions)
 	if err := unix.Mount("overlay", filepath.Join(probeDir, "merged"), "overlay", 0, options); err != nil {
 		return fmt.Errorf("mount overlay: %w", err)
+	}
+	return nil
+}
+
+// tryPivot comes last: nothing of the old root is in reach afterwards.
+func tryPivot() error {
+	if err := unix.Chdir(probeDir); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
 	}
 	return nil
 }

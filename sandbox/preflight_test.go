@@ -114,10 +114,21 @@ func TestNamespaceFindings(t *testing.T) {
 			{Step: probeMount},
 			{Step: probeProc},
 			refused(probeNested, unix.EPERM),
+			{Step: probePivot},
 		}, machine{noUsersUserns: true, root: true}, "nested user namespace", "kernel.unprivileged_userns_clone is 0"},
 		{"Debian's switch, in a container", []probeResult{refused(probeClone, unix.EPERM)}, machine{noUsersUserns: true, container: "docker"}, "user namespace", "kernel.unprivileged_userns_clone is 0"},
 		{"refused to an ordinary user", []probeResult{refused(probeClone, unix.EPERM)}, machine{}, "user namespace", "as root"},
 		{"refused to root", []probeResult{refused(probeClone, unix.EPERM)}, machine{root: true}, "user namespace", "administrator"},
+		{"initramfs", []probeResult{
+			{Step: probeClone},
+			{Step: probeMap},
+			{Step: probeLoopback},
+			{Step: probeMount},
+			{Step: probeProc},
+			{Step: probeNested},
+			refused(probePivot, unix.EINVAL),
+		}, machine{}, "another root", "initramfs"},
+		{"a step that does not come back", []probeResult{{Step: probeClone}, {Step: probeMap}, {Step: probeLoopback}}, machine{}, "nf_tables TPROXY", "nft_tproxy"},
 		{"old kernel", []probeResult{refused(probeClone, unix.EINVAL)}, machine{}, "user namespace", "CONFIG_USER_NS"},
 	}
 	for _, c := range cases {
@@ -137,6 +148,23 @@ func TestNamespaceFindings(t *testing.T) {
 					t.Errorf("%s: got remedy %q, want no %q", c.name, f.Remedy, never)
 				}
 			}
+		}
+	}
+}
+
+func TestCgroupFinding(t *testing.T) {
+	for name, c := range map[string]struct {
+		m      machine
+		remedy string
+	}{
+		"v2":                 {machine{cgroup: LayoutV2}, ""},
+		"v1":                 {machine{cgroup: LayoutV1}, ""},
+		"v1 without devices": {machine{cgroup: LayoutV1, noDevices: true}, "devices controller"},
+		"none":               {machine{cgroup: LayoutNone}, "mount the cgroup file system"},
+	} {
+		f := c.m.cgroupFinding()
+		if f.OK != (c.remedy == "") || !strings.Contains(f.Remedy, c.remedy) || (!f.OK && len(Findings{f}.Missing()) != 1) {
+			t.Errorf("%s: got %+v", name, f)
 		}
 	}
 }

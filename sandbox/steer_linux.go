@@ -23,6 +23,12 @@ func steerTCP(v6 bool) error {
 	if err != nil {
 		return fmt.Errorf("open nf_tables: %w", err)
 	}
+	// Asked for one thing, a kernel without nf_tables says so. To the rules below
+	// it gives one answer for all of them, and the library would wait for the
+	// others for ever.
+	if _, err := c.ListTablesOfFamily(nftables.TableFamilyIPv4); err != nil {
+		return fmt.Errorf("ask nf_tables: %w", err)
+	}
 	steerFamily(c, nftables.TableFamilyIPv4, unix.NFPROTO_IPV4, 16, []byte{255, 0, 0, 0}, []byte{127, 0, 0, 0}, selfV4)
 	if v6 {
 		mask := net.CIDRMask(128, 128)
