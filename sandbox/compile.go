@@ -158,18 +158,22 @@ func (c *compiler) environment() error {
 	return nil
 }
 
-// defaultInodes bounds the files of each private tmpfs.
+// defaultInodes is filesystem.inodes when it is not set.
 const defaultInodes = 1_000_000
+
+// inodes bounds the files of each private tmpfs, /dev/shm included.
+func (c *compiler) inodes() int {
+	if n := c.p.Filesystem.Inodes; n > 0 {
+		return n
+	}
+	return defaultInodes
+}
 
 func (c *compiler) runtimeDir() string { return fmt.Sprintf("/run/user/%d", c.plan.Uid) }
 
 // places makes the private directories.
 func (c *compiler) places() error {
 	f := c.p.Filesystem
-	inodes := f.Inodes
-	if inodes <= 0 {
-		inodes = defaultInodes
-	}
 	size := func(s policy.Size, def int64) int64 {
 		if s > 0 {
 			return int64(s)
@@ -177,7 +181,7 @@ func (c *compiler) places() error {
 		return def
 	}
 	tmp := func(path string, n int64, mode uint32, rule string) {
-		c.v.addTmp(tmpTree{path: path, size: n, mode: mode, exec: f.TmpExec, inodes: inodes, rule: rule})
+		c.v.addTmp(tmpTree{path: path, size: n, mode: mode, exec: f.TmpExec, inodes: c.inodes(), rule: rule})
 	}
 	tmp("/tmp", size(f.TmpSize, 1<<30), 0o1777, "filesystem.tmp_size")
 	tmp("/var/tmp", size(f.TmpSize, 1<<30), 0o1777, "filesystem.tmp_size")
@@ -405,7 +409,7 @@ func (c *compiler) limits() error {
 
 func (c *compiler) finish() error {
 	c.plan.Env = c.env.list()
-	c.plan.View = append(c.v.entries(), systemEntries(c.plan, c.h.Uid == 0)...)
+	c.plan.View = append(c.v.entries(), systemEntries(c.plan, c.inodes(), c.h.Uid == 0)...)
 	c.plan.Guard = c.v.guarded()
 	c.plan.Grants = append(c.plan.Grants, c.v.grants()...)
 	c.plan.Grants = append(c.plan.Grants,

@@ -33,7 +33,7 @@ var devLinks = [][2]string{
 
 // systemEntries are the file systems that are the sandbox's own instances,
 // with what is covered in them.
-func systemEntries(p Plan, hostRoot bool) []Entry {
+func systemEntries(p Plan, inodes int, hostRoot bool) []Entry {
 	const made = "the sandbox's own"
 	out := []Entry{
 		{Kind: KindProc, Target: "/proc", Rule: made},
@@ -47,7 +47,7 @@ func systemEntries(p Plan, hostRoot bool) []Entry {
 	}
 	out = append(out,
 		Entry{Kind: KindPts, Target: "/dev/pts", Rule: made},
-		Entry{Kind: KindTmpfs, Target: "/dev/shm", Size: p.ShmSize, Inodes: defaultInodes, Mode: 0o1777, Write: true, Rule: "filesystem.shm_size"},
+		Entry{Kind: KindTmpfs, Target: "/dev/shm", Size: p.ShmSize, Inodes: inodes, Mode: 0o1777, Write: true, Rule: "filesystem.shm_size"},
 		Entry{Kind: KindMqueue, Target: "/dev/mqueue", Write: true, Rule: made},
 		Entry{Kind: KindSeal, Target: "/dev", Rule: made},
 	)

@@ -223,16 +223,14 @@ func (s *workshop) around(ctx context.Context, name string, one surrounding, ful
 		return result{}, err
 	}
 	r := result{fault: fault{role: one.step, kind: one.kind, detail: one.what}, err: e.err}
-	if m := policyMessage.FindStringSubmatch(e.err); m != nil && one.step == "compile" && e.exit == exitFailed {
-		r.verdict = verdict{step: "compile", message: m[1]}
-		return r, nil
-	}
 	e.out, full = strings.ReplaceAll(withoutLimits(e.out), "WORLD/nowhere", "WORLD/home"), withoutLimits(full)
 	r.verdict = judge(e, full)
 	if one.kind == "limit" && (e.exit == exitRuntime || e.exit == exitAborted || e.exit == exitSegmented) && !e.ran && !e.hung && len(e.left) == 0 {
 		r.verdict = verdict{step: "Go"}
 	}
-	if left := w.leftovers(); r.wrong == "" && len(left) > 0 {
+	// Where there is no home the launch makes the directory of records with it.
+	left := slices.DeleteFunc(w.leftovers(), func(name string) bool { return strings.Contains(name, "/nowhere") })
+	if r.wrong == "" && len(left) > 0 {
 		r.wrong = "left behind: " + strings.Join(left[:min(3, len(left))], ", ")
 	}
 	return r, nil

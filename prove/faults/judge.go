@@ -46,6 +46,9 @@ func judge(e ended, full string) verdict {
 	if m := lackMessage.FindStringSubmatch(e.err); m != nil && v.step == "" {
 		v.step, v.message = "compile", m[1] // what the machine lacks is named, with what it takes
 	}
+	if m := policyMessage.FindStringSubmatch(e.err); m != nil && v.step == "" {
+		v.step, v.message = "compile", m[1] // the place in the policy stands for the step
+	}
 	if m := overMessage.FindStringSubmatch(e.err); m != nil && v.step == "" {
 		v.step, v.message = "exec", m[1]
 	}
@@ -56,7 +59,7 @@ func judge(e ended, full string) verdict {
 		v.wrong = "it hung"
 	case len(e.left) > 0:
 		v.wrong = "left behind: " + strings.Join(e.left, ", ")
-	case (e.exit == exitRuntime || e.exit == exitAborted) && e.fault.role == "launcher" && (e.fault.kind == "crashed" || slices.Contains(needsOfGo, e.fault.call)):
+	case endedByGo(e):
 		v.step = "Go" // it ended the launcher in its own words
 	case goTrace.MatchString(e.err):
 		v.wrong = "a Go trace: " + goTrace.FindString(e.err)
@@ -87,6 +90,24 @@ func withoutNet(text string) string {
 		}
 	}
 	return b.String()
+}
+
+// endedByGo tells a launcher that the Go runtime, or the loader before it, ended in
+// its own words, for want of something that no program goes on without.
+func endedByGo(e ended) bool {
+	if e.fault.role != "launcher" {
+		return false
+	}
+	needed := slices.Contains(needsOfGo, e.fault.call) || strings.Contains(e.fault.detail, "eventfd")
+	switch e.exit {
+	case exitRuntime, exitAborted:
+		return needed || e.fault.kind == "crashed"
+	case exitNotFound:
+		return needed && e.fault.after == "" && strings.Contains(e.err, "error while loading")
+	case exitSegmented:
+		return e.fault.kind == "crashed"
+	}
+	return false
 }
 
 // unsaid tells what the words of a refusal lack.

@@ -138,6 +138,9 @@ func (w *world) reloading(ctx context.Context) {
 	out, err := cmd.CombinedOutput()
 	w.reloaded = string(out)
 	word := "whole"
+	if ctx.Err() != nil {
+		return // the run is over, and with it whoever would have answered
+	}
 	if err == nil {
 		word = "refused"
 	} else if !strings.Contains(w.reloaded, "hermes-wrap: error: ") {
