@@ -181,7 +181,7 @@ func (s *strain) fill(ctx context.Context, place, what string) (string, []string
 	case "$HOME":
 		dir = s.home
 	case "the copy-on-write workspace":
-		more, dir, size, files = fmt.Sprintf("workspace: {access: cow}\n"), ".", diskMiB, diskFiles
+		more, dir, size, files = "workspace: {access: cow}\n", ".", diskMiB, diskFiles
 	}
 	path, err := s.policy(cowPolicy, s.fillPolicy(more))
 	if err != nil {

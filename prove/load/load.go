@@ -37,7 +37,6 @@ type strain struct {
 	part     *report.Part
 	watching []*watcher
 	table    report.Table
-	calm     [2]time.Duration
 }
 
 // kind is one kind of load.
