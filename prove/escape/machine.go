@@ -43,7 +43,9 @@ func observe(bin string) system {
 			continue
 		}
 		m[path] = fmt.Sprint(st.Ino, st.Mode, st.Uid, st.Gid)
-		if !info.IsDir() { // others may work in the directory meanwhile
+		// Others may work in a directory meanwhile, and who uses a terminal
+		// changes the time of its device.
+		if info.Mode().IsRegular() {
 			m[path] += fmt.Sprint(st.Size, st.Mtim)
 		}
 		if path == bin {
