@@ -1,20 +1,30 @@
 package main
 
 import (
+	"context"
+
 	"github.com/hermes-wrap/hermes-wrap/prove/escape"
 	"github.com/hermes-wrap/hermes-wrap/prove/faults"
 	"github.com/hermes-wrap/hermes-wrap/prove/fuzz"
 	"github.com/hermes-wrap/hermes-wrap/prove/kernels"
 	"github.com/hermes-wrap/hermes-wrap/prove/load"
+	"github.com/hermes-wrap/hermes-wrap/prove/report"
 	"github.com/hermes-wrap/hermes-wrap/prove/supply"
 )
 
 // parts are run in this order.
 var parts = []part{
-	{"supply", supply.Run},
-	{"escapes", escape.Run},
-	{"faults", faults.Run},
-	{"load", load.Run},
-	{"kernels", kernels.Run},
-	{"fuzz", fuzz.Run},
+	{name: "supply", run: supply.Run},
+	{name: "escapes", run: escape.Run},
+	{name: "peers", run: peers, long: true},
+	{name: "faults", run: faults.Run},
+	{name: "load", run: load.Run},
+	{name: "kernels", run: kernels.Run},
+	{name: "fuzz", run: fuzz.Run},
+}
+
+// peers runs the table of escapes against all other sandboxes that are known.
+func peers(ctx context.Context, o report.Options) (report.Part, error) {
+	o.Sandbox = "all"
+	return escape.Run(ctx, o)
 }
