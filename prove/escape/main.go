@@ -161,7 +161,7 @@ func (s Settings) print(out io.Writer, r Result) {
 		line += fmt.Sprintf(" (%d ms)", r.Millis)
 		if len(r.Twin) > 0 {
 			const most = 6
-			line += fmt.Sprintf("\n      twin, %d ways: %s", len(r.Twin), strings.Join(r.Twin[:min(most, len(r.Twin))], "; "))
+			line += fmt.Sprintf("\n      twin, %d ways: %s", r.Ways, strings.Join(r.Twin[:min(most, len(r.Twin))], "; "))
 		}
 	}
 	if r.Output != "" && (s.Verbose || r.bad()) {

@@ -206,7 +206,7 @@ func list(cases []Case, r Record) report.Table {
 			n[x.Status]++
 			runs++
 			variants[x.Variant], as[x.Account] = true, true
-			ways = max(ways, len(x.Twin))
+			ways = max(ways, x.Ways)
 		}
 		if runs == 0 {
 			continue

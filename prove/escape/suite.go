@@ -35,8 +35,9 @@ type Result struct {
 	Status        Status
 	// Reason says why, except for what was contained.
 	Reason []string `json:",omitempty"`
-	// Twin says how the twin escaped.
+	// Twin says how the twin escaped, as far as it fits; Ways counts.
 	Twin []string `json:",omitempty"`
+	Ways int      `json:",omitempty"`
 	// Millis is the time of the run inside, in milliseconds.
 	Millis int64
 	// Output is the end of what a run printed that failed or escaped.
@@ -60,10 +61,10 @@ func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
 			return fmt.Errorf("%s: twin: %w", j.Case.ID, err)
 		}
 		for _, configuration := range j.Configurations {
-			r := Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: configuration, Variant: variant.Value, Twin: twin.Why}
+			r := Result{ID: j.Case.ID, Account: j.Account.Kind, Configuration: configuration, Variant: variant.Value, Twin: twin.Why[:min(len(twin.Why), mostWays)], Ways: len(twin.Why)}
 			if twin.Verdict != Escaped || len(twin.Missed) > 0 {
 				r.Status, r.Reason = StatusNotExercised, []string{"control: " + j.Case.Control + ", nothing was touched: " + strings.Join(append(twin.Missed, twin.Why...), "; ")}
-				r.Twin, r.Output = nil, output(twin)
+				r.Twin, r.Ways, r.Output = nil, 0, output(twin)
 				if variant.Random {
 					r.Status = StatusDropped
 				}
@@ -81,8 +82,11 @@ func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
 	return nil
 }
 
+// mostWays bounds what a record tells of one twin.
+const mostWays = 40
+
 func (r Result) with(o Outcome) Result {
-	r.Millis, r.Reason = o.Took.Milliseconds(), o.Why
+	r.Millis, r.Reason = o.Took.Milliseconds(), o.Why[:min(len(o.Why), mostWays)]
 	switch o.Verdict {
 	case Contained:
 		r.Status = StatusContained
@@ -91,7 +95,7 @@ func (r Result) with(o Outcome) Result {
 		r.Status = StatusEscaped
 	default:
 		r.Status = StatusFailed
-		r.Reason = append([]string{string(o.Verdict)}, o.Why...)
+		r.Reason = append([]string{string(o.Verdict)}, r.Reason...)
 	}
 	r.Output = output(o)
 	return r

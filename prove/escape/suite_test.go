@@ -259,8 +259,8 @@ func TestJudge(t *testing.T) {
 func TestPart(t *testing.T) {
 	cases := []Case{{ID: "A1", Title: "One", Where: []string{"strict"}}, {ID: "B1", Title: "Two", Where: []string{"every"}}}
 	p := partOf(cases, Record{Results: []Result{
-		{ID: "A1", Account: "user", Configuration: "strict", Status: StatusContained, Twin: []string{"x", "y"}},
-		{ID: "A1", Account: "root", Configuration: "strict", Status: StatusContained, Twin: []string{"x"}},
+		{ID: "A1", Account: "user", Configuration: "strict", Status: StatusContained, Ways: 2},
+		{ID: "A1", Account: "root", Configuration: "strict", Status: StatusContained, Ways: 1},
 		{ID: "B1", Account: "user", Configuration: "strict", Status: StatusEscaped, Reason: []string{"home/x created"}},
 		{ID: "B1", Account: "user", Configuration: "weak", Status: StatusNotExercised, Reason: []string{"control: nothing"}},
 	}})
