@@ -9,7 +9,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,6 +33,7 @@ var badOrigins = map[string]script{
 	"bad-mtls.test":    (*World).plain,
 	"bad-ws.test":      badWebSocket,
 	"bad-mcp.test":     badTool,
+	"sink.test":        sink,
 }
 
 // plain answers like any origin; the certificate is what is bad.
@@ -249,6 +252,22 @@ func badEvents(_ *World, v *visit) {
 	default:
 		_, _ = v.Write([]byte("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"fine\"}}]}\n\ndata: [DONE]\n\n"))
 	}
+}
+
+// sink takes as many bytes as are announced, keeps none, and says how many came.
+func sink(_ *World, v *visit) {
+	if _, _, ok := v.head(); !ok {
+		return
+	}
+	head, rest, _ := bytes.Cut(v.kept(), []byte("\r\n\r\n"))
+	n, err := strconv.ParseInt(strings.Join(laxHead(head).values("content-length"), ""), 10, 64)
+	if err != nil {
+		_, _ = v.Write(plainAnswer("411 Length Required", "text/plain", "how much?"))
+		return
+	}
+	_ = v.SetReadDeadline(time.Now().Add(time.Minute))
+	got, _ := io.CopyN(io.Discard, v.Conn, n-int64(len(rest)))
+	_, _ = v.Write(plainAnswer("200 OK", "text/plain", fmt.Sprintf("took %d", got+int64(len(rest)))))
 }
 
 // badTool answers a call of a tool without an end.
