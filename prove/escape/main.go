@@ -317,7 +317,7 @@ func (s Settings) orders(ctx context.Context, jobs []job) (orders, func(), error
 	}
 	bin, err := filepath.Abs(s.Bin)
 	table, err2 := filepath.Abs(s.Table)
-	o := orders{Bin: bin, Seed: s.Seed, Keep: s.Keep, Base: map[string]string{}, Template: s.Template, Programs: map[string]string{}}
+	o := orders{Bin: bin, Seed: s.Seed, Short: s.Short, Keep: s.Keep, Base: map[string]string{}, Template: s.Template, Programs: map[string]string{}}
 	for _, name := range s.Where {
 		if p, ok := peers[name]; ok {
 			o.Programs[name] = p.program(s.Tools)

@@ -55,6 +55,7 @@ type trial struct {
 type orders struct {
 	Bin      string
 	Seed     int64
+	Short    bool
 	Keep     bool
 	Base     map[string]string // directories of the runs, by account kind
 	Compiled map[string]string // programs, by the case's ID
@@ -186,6 +187,9 @@ func (w *worker) prepare(p *place, v *victim, t trial) (*exec.Cmd, error) {
 		"WS": p.Work, "OUTSIDE": p.Outside, "SEED": strconv.FormatInt(w.Seed, 10),
 		"HOST_HOME": p.Home, "PORT": strconv.Itoa(port), "VICTIM": strconv.Itoa(v.PID), "SHM_KEY": strconv.Itoa(v.Key), "SHM_ID": strconv.Itoa(v.ID),
 		"CA": filepath.Join(p.Work, "probe", "ca.pem"),
+	}
+	if w.Short {
+		vars["SHORT"] = "1"
 	}
 	if vars["VARIANT"] = t.Variant.Value; t.Case.Variants != "lines" {
 		vars["VARIANT"] = t.Variant.fill(vars)
