@@ -1,6 +1,6 @@
 module github.com/hermes-wrap/hermes-wrap/packaging/tools/golangci-lint
 
-go 1.26
+go 1.26.0
 
 tool github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
