@@ -66,7 +66,7 @@ func (p *peer) receive(v any, wait time.Duration) (files []*os.File, err error) 
 		err = io.EOF
 	case n > controlBytes || flags&unix.MSG_TRUNC != 0:
 		err = errors.New("the packet is too long")
-	case flags&unix.MSG_CTRUNC != 0:
+	case flags&unix.MSG_CTRUNC != 0 || len(files) > controlFiles: // the room is rounded up
 		err = errors.New("too many descriptors came with the packet")
 	default:
 		err = decodePacket(b[:n], v)
