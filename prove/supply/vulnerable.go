@@ -31,7 +31,7 @@ func (r *run) vulnerabilities(ctx context.Context) (string, error) {
 	}
 	out, err := output(r.command(ctx, tool, "-db", "file://"+made, "-mode", "binary", "-scan", "module", r.o.Bin))
 	if err == nil || !strings.Contains(out, "GO-2099-0001") {
-		return "", fmt.Errorf("%w: %s %v", errControl, tail(out), err)
+		return "", fmt.Errorf("%w: %s", errControl, tail(out))
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
