@@ -76,11 +76,19 @@ func (lp LimitPlan) OOMKills(id string) (uint64, error) {
 	return n, nil
 }
 
+// sweepAge is how long a group is left alone. A launcher in another PID namespace,
+// whose number means nobody here, may be about to enter the one it made.
+const sweepAge = time.Minute
+
 // SweepCgroups removes empty groups that launchers killed with SIGKILL left
-// beside ours. A group whose launcher lives, or that has processes, is not
-// touched. systemd removes its own scopes.
+// beside ours. A group whose launcher lives, that has processes, or that is new is
+// not touched. systemd removes its own scopes.
 func SweepCgroups(f LimitFacts) {
 	eachGroup(CgroupDirs(f), func(group string, launcher int) {
+		made, err := os.Stat(group)
+		if err != nil || time.Since(made.ModTime()) < sweepAge {
+			return
+		}
 		if unix.Kill(launcher, 0) == unix.ESRCH {
 			// EBUSY is the answer for a group in use: then it stays.
 			_ = unix.Rmdir(group)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/cgroups/manager"
@@ -124,16 +125,24 @@ func TestRootSweepRemovesOnlyTheDead(t *testing.T) {
 		}
 	}
 	orphan := filepath.Join(dir, fmt.Sprintf("%s%d-x", groupPrefix, dead.Process.Pid))
+	// What another PID namespace has just made may have any number.
+	fresh := filepath.Join(dir, fmt.Sprintf("%s%d-y", groupPrefix, dead.Process.Pid))
 	live := filepath.Join(dir, fmt.Sprintf("%s%d-x", groupPrefix, os.Getpid()))
 	foreign := filepath.Join(dir, groupPrefix+"of-somebody-else")
-	for _, g := range []string{orphan, live, foreign} {
+	for _, g := range []string{orphan, fresh, live, foreign} {
 		if err := os.Mkdir(g, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		defer os.Remove(g)
 	}
+	old := time.Now().Add(-2 * sweepAge)
+	for _, g := range []string{orphan, live, foreign} {
+		if err := os.Chtimes(g, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
 	SweepCgroups(f)
-	for g, want := range map[string]bool{orphan: false, live: true, foreign: true} {
+	for g, want := range map[string]bool{orphan: false, fresh: true, live: true, foreign: true} {
 		if got := isDir(g); got != want {
 			t.Errorf("%s: got present %v, want %v", g, got, want)
 		}

@@ -17,9 +17,9 @@ type filterCheck struct {
 	// pass is one set of arguments that passes; explanations are computed
 	// with it.
 	pass [6]uint64
-	// emit writes the check. It ends by jumping to "tree" or to an "errno N"
-	// label made by filterErrnoLabel.
-	emit func(*filterCode)
+	// emit writes the check. It ends by jumping to the label pass or to an
+	// "errno N" label made by filterErrnoLabel.
+	emit func(c *filterCode, pass string)
 }
 
 // Socket types carry two flags beside the type itself.
@@ -42,12 +42,12 @@ func filterChecks(userNamespaces bool) []filterCheck {
 		refused &^= filterInner
 		words = "flags that make no namespace except CLONE_NEWUSER, CLONE_NEWPID and CLONE_NEWNET"
 	}
-	return []filterCheck{
+	return append([]filterCheck{
 		{call: "ioctl", says: "any request except TIOCSTI, TIOCLINUX, TIOCSETD and TIOCCONS", emit: filterIoctl},
-		{call: "setsockopt", says: "any option except TCP_ULP", emit: filterSockopt},
-		{call: "clone", says: words, emit: func(c *filterCode) {
+		{call: "setsockopt", says: "any option except TCP_ULP and those of the tables of iptables, arptables and ebtables", emit: filterSockopt},
+		{call: "clone", says: words, emit: func(c *filterCode, pass string) {
 			c.emit(filterLoad, filterLow(0)) // clone(2) itself reads no more than the low half
-			c.branch(filterIfAny, refused, filterErrnoLabel(unix.EPERM), "tree")
+			c.branch(filterIfAny, refused, filterErrnoLabel(unix.EPERM), pass)
 		}},
 		{
 			call: "socket", says: "AF_UNIX; AF_INET and AF_INET6 with TCP or UDP; AF_NETLINK with NETLINK_ROUTE",
@@ -59,40 +59,56 @@ func filterChecks(userNamespaces bool) []filterCheck {
 		},
 		{call: "prctl", says: "any option except PR_SET_MM", emit: filterPrctl},
 		{call: "personality", says: "the default (0) and the query (0xffffffff) only", emit: filterPersonality},
-		{call: "unshare", says: words, emit: func(c *filterCode) {
+		{call: "unshare", says: words, emit: func(c *filterCode, pass string) {
 			c.emit(filterLoad, filterHigh(0)) // a real 64-bit argument: both halves count
 			c.branch(filterJumpEq, 0, "", filterErrnoLabel(unix.EPERM))
 			c.emit(filterLoad, filterLow(0))
-			c.branch(filterIfAny, refused|unix.CLONE_NEWTIME, filterErrnoLabel(unix.EPERM), "tree")
+			c.branch(filterIfAny, refused|unix.CLONE_NEWTIME, filterErrnoLabel(unix.EPERM), pass)
 		}},
-	}
+	}, filterModeChecks()...)
 }
 
 // filterIoctl refuses the requests that type into a terminal (TIOCSTI,
 // CVE-2017-5226; TIOCLINUX, CVE-2023-1523), load a line discipline (TIOCSETD,
 // CVE-2023-6546) or take over the console's output.
-func filterIoctl(c *filterCode) {
+func filterIoctl(c *filterCode, pass string) {
 	c.emit(filterLoad, filterLow(1))
 	for _, request := range []uint32{unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSETD} {
 		c.branch(filterJumpEq, request, filterErrnoLabel(unix.EPERM), "")
 	}
-	c.branch(filterJumpEq, unix.TIOCCONS, filterErrnoLabel(unix.EPERM), "tree")
+	c.branch(filterJumpEq, unix.TIOCCONS, filterErrnoLabel(unix.EPERM), pass)
 }
 
 // filterSockopt refuses upper layer protocols on TCP sockets: asking for one
-// loads a kernel module (tls, espintcp, smc) that no user here turns on.
-func filterSockopt(c *filterCode) {
+// loads a kernel module (tls, espintcp, smc) that no user here turns on. And it
+// refuses to replace the tables of iptables, arptables and ebtables: whoever made
+// a network namespace may do that through any socket (CVE-2021-22555), and nobody
+// has a use for it.
+func filterSockopt(c *filterCode, pass string) {
+	const replace4, counters4, replaceARP, countersARP, replaceBridge, countersBridge = 64, 65, 96, 97, 128, 129
 	c.emit(filterLoad, filterLow(1))
-	c.branch(filterJumpEq, unix.SOL_TCP, "", "tree")
+	c.branch(filterJumpEq, unix.SOL_TCP, "", "not tcp")
 	c.emit(filterLoad, filterLow(2))
-	c.branch(filterJumpEq, unix.TCP_ULP, filterErrnoLabel(unix.ENOPROTOOPT), "tree")
+	c.branch(filterJumpEq, unix.TCP_ULP, filterErrnoLabel(unix.ENOPROTOOPT), pass)
+	c.label("not tcp")
+	c.branch(filterJumpEq, unix.SOL_IP, "ip", "")
+	c.branch(filterJumpEq, unix.SOL_IPV6, "", pass)
+	c.emit(filterLoad, filterLow(2))
+	c.branch(filterJumpEq, replace4, filterErrnoLabel(unix.ENOPROTOOPT), "")
+	c.branch(filterJumpEq, counters4, filterErrnoLabel(unix.ENOPROTOOPT), pass)
+	c.label("ip")
+	c.emit(filterLoad, filterLow(2))
+	for _, option := range []uint32{replace4, counters4, replaceARP, countersARP, replaceBridge} {
+		c.branch(filterJumpEq, option, filterErrnoLabel(unix.ENOPROTOOPT), "")
+	}
+	c.branch(filterJumpEq, countersBridge, filterErrnoLabel(unix.ENOPROTOOPT), pass)
 }
 
 // filterSocket allows pairs of family and type and, for each, the protocols
 // that carry plain TCP, UDP or route queries. Everything else of a known
 // family answers EPERM as the kernel does for raw sockets, and an unknown
 // family EAFNOSUPPORT, so that programs that probe (OpenSSL for AF_ALG) go on.
-func filterSocket(c *filterCode) {
+func filterSocket(c *filterCode, pass string) {
 	c.emit(filterLoad, filterLow(0))
 	c.branch(filterJumpEq, unix.AF_UNIX, "unix", "")
 	c.branch(filterJumpEq, unix.AF_INET, "inet", "")
@@ -100,7 +116,7 @@ func filterSocket(c *filterCode) {
 	c.branch(filterJumpEq, unix.AF_NETLINK, "netlink", filterErrnoLabel(unix.EAFNOSUPPORT))
 
 	c.label("unix")
-	filterUnixType(c)
+	filterUnixType(c, pass)
 
 	c.label("inet")
 	filterSocketType(c)
@@ -108,12 +124,12 @@ func filterSocket(c *filterCode) {
 	c.branch(filterJumpEq, unix.SOCK_DGRAM, "udp", filterErrnoLabel(unix.EPERM))
 	c.label("tcp") // MPTCP (262) would go round the rules of Landlock
 	c.emit(filterLoad, filterLow(2))
-	c.branch(filterJumpEq, unix.IPPROTO_IP, "tree", "")
-	c.branch(filterJumpEq, unix.IPPROTO_TCP, "tree", filterErrnoLabel(unix.EPERM))
+	c.branch(filterJumpEq, unix.IPPROTO_IP, pass, "")
+	c.branch(filterJumpEq, unix.IPPROTO_TCP, pass, filterErrnoLabel(unix.EPERM))
 	c.label("udp") // neither ping sockets nor UDP-Lite
 	c.emit(filterLoad, filterLow(2))
-	c.branch(filterJumpEq, unix.IPPROTO_IP, "tree", "")
-	c.branch(filterJumpEq, unix.IPPROTO_UDP, "tree", filterErrnoLabel(unix.EPERM))
+	c.branch(filterJumpEq, unix.IPPROTO_IP, pass, "")
+	c.branch(filterJumpEq, unix.IPPROTO_UDP, pass, filterErrnoLabel(unix.EPERM))
 
 	c.label("netlink")
 	filterSocketType(c)
@@ -121,15 +137,15 @@ func filterSocket(c *filterCode) {
 	c.branch(filterJumpEq, unix.SOCK_DGRAM, "route", filterErrnoLabel(unix.EPERM))
 	c.label("route") // getifaddrs(3) in glibc, Go, Node and Chromium
 	c.emit(filterLoad, filterLow(2))
-	c.branch(filterJumpEq, unix.NETLINK_ROUTE, "tree", filterErrnoLabel(unix.EPERM))
+	c.branch(filterJumpEq, unix.NETLINK_ROUTE, pass, filterErrnoLabel(unix.EPERM))
 }
 
 // filterSocketpair allows AF_UNIX. The other families of socketpair(2) are
 // those of socket(2) that are refused there.
-func filterSocketpair(c *filterCode) {
+func filterSocketpair(c *filterCode, pass string) {
 	c.emit(filterLoad, filterLow(0))
 	c.branch(filterJumpEq, unix.AF_UNIX, "", filterErrnoLabel(unix.EAFNOSUPPORT))
-	filterUnixType(c)
+	filterUnixType(c, pass)
 }
 
 // filterSocketType loads the type without its flags.
@@ -140,7 +156,7 @@ func filterSocketType(c *filterCode) {
 
 // filterUnixType checks type and protocol of an AF_UNIX socket; the kernel
 // knows protocol 0 and, as a synonym, 1.
-func filterUnixType(c *filterCode) {
+func filterUnixType(c *filterCode, pass string) {
 	ok := fmt.Sprintf("unix %d", len(c.instrs))
 	filterSocketType(c)
 	c.branch(filterJumpEq, unix.SOCK_STREAM, ok, "")
@@ -148,22 +164,22 @@ func filterUnixType(c *filterCode) {
 	c.branch(filterJumpEq, unix.SOCK_SEQPACKET, ok, filterErrnoLabel(unix.EPERM))
 	c.label(ok)
 	c.emit(filterLoad, filterLow(2))
-	c.branch(filterJumpGt, unix.AF_UNIX, filterErrnoLabel(unix.EPERM), "tree")
+	c.branch(filterJumpGt, unix.AF_UNIX, filterErrnoLabel(unix.EPERM), pass)
 }
 
 // filterPrctl refuses rewriting the process's memory map, with which a
 // process changes what /proc shows of it; only checkpoint tools need it.
-func filterPrctl(c *filterCode) {
+func filterPrctl(c *filterCode, pass string) {
 	c.emit(filterLoad, filterLow(0))
-	c.branch(filterJumpEq, unix.PR_SET_MM, filterErrnoLabel(unix.EPERM), "tree")
+	c.branch(filterJumpEq, unix.PR_SET_MM, filterErrnoLabel(unix.EPERM), pass)
 }
 
 // filterPersonality refuses READ_IMPLIES_EXEC, ADDR_NO_RANDOMIZE and the
 // personalities of other systems.
-func filterPersonality(c *filterCode) {
+func filterPersonality(c *filterCode, pass string) {
 	c.emit(filterLoad, filterLow(0))
-	c.branch(filterJumpEq, 0, "tree", "")
-	c.branch(filterJumpEq, 0xffffffff, "tree", filterErrnoLabel(unix.EPERM))
+	c.branch(filterJumpEq, 0, pass, "")
+	c.branch(filterJumpEq, 0xffffffff, pass, filterErrnoLabel(unix.EPERM))
 }
 
 // filterErrnos are the answers that filterStage makes labels for.
@@ -193,20 +209,24 @@ func filterStage(arch string, numbers map[string]uint32, actions map[string]filt
 	c.branch(filterJumpGe, filterX32, "tree", "") // and here too
 	c.branch(filterJumpGe, syscallFirstLate, "late", "")
 	checks := filterChecks(userNamespaces)
+	late := syscallLate()
 	for _, check := range checks {
-		c.branch(filterJumpEq, numbers[check.call], check.call, "")
+		// A call may be missing on an architecture, as open(2) on arm64.
+		if nr, ok := numbers[check.call]; ok && nr < syscallFirstLate {
+			c.branch(filterJumpEq, nr, check.call, "")
+		}
 	}
 	if arch == "amd64" {
 		filterNumbers(c, syscallTrampolines(), actions)
 	}
 	c.branch(filterJump, 0, "tree", "")
 	for _, check := range checks {
-		c.label(check.call)
-		check.emit(c)
+		if _, ok := late[check.call]; !ok {
+			c.label(check.call)
+			check.emit(c, "tree")
+		}
 	}
-	c.label("late")
-	filterNumbers(c, syscallLate(), actions)
-	c.branch(filterJump, 0, filterErrnoLabel(unix.ENOSYS), "")
+	filterLateStage(c, checks, actions)
 	c.label("allow")
 	c.emit(filterReturn, unix.SECCOMP_RET_ALLOW)
 	for _, e := range filterErrnos() {
@@ -215,6 +235,23 @@ func filterStage(arch string, numbers map[string]uint32, actions map[string]filt
 	}
 	c.label("tree")
 	return c.link()
+}
+
+// filterLateStage judges what the tree does not know.
+func filterLateStage(c *filterCode, checks []filterCheck, actions map[string]filterAction) {
+	rest := syscallLate()
+	checked := slices.DeleteFunc(slices.Clone(checks), func(check filterCheck) bool { return rest[check.call] == 0 })
+	c.label("late")
+	for _, check := range checked {
+		c.branch(filterJumpEq, rest[check.call], check.call, "")
+		delete(rest, check.call)
+	}
+	filterNumbers(c, rest, actions)
+	c.branch(filterJump, 0, filterErrnoLabel(unix.ENOSYS), "")
+	for _, check := range checked {
+		c.label(check.call)
+		check.emit(c, filterActionLabel(actions[check.call]))
+	}
 }
 
 // filterX32 is the bit that marks a call of the x32 ABI.
@@ -228,10 +265,14 @@ func filterNumbers(c *filterCode, table map[string]uint32, actions map[string]fi
 	}
 	slices.SortFunc(names, func(a, b string) int { return int(table[a]) - int(table[b]) })
 	for _, name := range names {
-		to := "allow"
-		if a := actions[name]; !a.allow {
-			to = filterErrnoLabel(a.errno)
-		}
-		c.branch(filterJumpEq, table[name], to, "")
+		c.branch(filterJumpEq, table[name], filterActionLabel(actions[name]), "")
 	}
+}
+
+// filterActionLabel is where a decided call goes.
+func filterActionLabel(a filterAction) string {
+	if a.allow {
+		return "allow"
+	}
+	return filterErrnoLabel(a.errno)
 }

@@ -114,6 +114,34 @@ func TestFilterArguments(t *testing.T) {
 		{"TCP_ULP", FilterSpec{}, "setsockopt", []uint64{3, unix.SOL_TCP | garbage, unix.TCP_ULP | garbage}, "ENOPROTOOPT"},
 		{"TCP_NODELAY", FilterSpec{}, "setsockopt", []uint64{3, unix.SOL_TCP, unix.TCP_NODELAY}, "allow"},
 		{"option 31 of another level", FilterSpec{}, "setsockopt", []uint64{3, unix.SOL_SOCKET, unix.TCP_ULP}, "allow"},
+		{"iptables' tables", FilterSpec{}, "setsockopt", []uint64{3, unix.SOL_IP | garbage, 64 | garbage}, "ENOPROTOOPT"},
+		{"iptables' counters", userns, "setsockopt", []uint64{3, unix.SOL_IP, 65}, "ENOPROTOOPT"},
+		{"arptables", userns, "setsockopt", []uint64{3, unix.SOL_IP, 96}, "ENOPROTOOPT"},
+		{"ebtables", userns, "setsockopt", []uint64{3, unix.SOL_IP, 128}, "ENOPROTOOPT"},
+		{"ip6tables", userns, "setsockopt", []uint64{3, unix.SOL_IPV6, 64}, "ENOPROTOOPT"},
+		{"IP_TTL", FilterSpec{}, "setsockopt", []uint64{3, unix.SOL_IP, unix.IP_TTL}, "allow"},
+		{"IPV6_V6ONLY", FilterSpec{}, "setsockopt", []uint64{3, unix.SOL_IPV6, unix.IPV6_V6ONLY}, "allow"},
+		{"IPV6_TCLASS", FilterSpec{}, "setsockopt", []uint64{3, unix.SOL_IPV6, unix.IPV6_TCLASS}, "allow"},
+		{"option 64 of another level", FilterSpec{}, "setsockopt", []uint64{3, unix.SOL_SOCKET, 64}, "allow"},
+		{"fchmod set-user-id", FilterSpec{}, "fchmod", []uint64{3, 0o4755}, "EPERM"},
+		{"fchmod set-user-id alone, high bits", FilterSpec{}, "fchmod", []uint64{3, 0o4000 | garbage}, "EPERM"},
+		{"fchmod with both", FilterSpec{}, "fchmod", []uint64{3, 0o6755}, "EPERM"},
+		{"fchmod of a shared directory", FilterSpec{}, "fchmod", []uint64{3, 0o2775}, "allow"},
+		{"fchmod sticky", FilterSpec{}, "fchmod", []uint64{3, 0o1777}, "allow"},
+		{"fchmod with high bits alone", FilterSpec{}, "fchmod", []uint64{3, 0o755 | 0o4000<<32}, "allow"},
+		{"fchmodat", FilterSpec{}, "fchmodat", []uint64{3, 0x1000, 0o4711}, "EPERM"},
+		{"fchmodat plain", FilterSpec{}, "fchmodat", []uint64{3, 0x1000, 0o711}, "allow"},
+		{"fchmodat2", FilterSpec{}, "fchmodat2", []uint64{3, 0x1000, 0o4711, 0}, "EPERM"},
+		{"fchmodat2 plain", FilterSpec{}, "fchmodat2", []uint64{3, 0x1000, 0o711, 0}, "allow"},
+		{"openat creates set-user-id", FilterSpec{}, "openat", []uint64{0, 0x1000, unix.O_CREAT | unix.O_RDWR, 0o4755}, "EPERM"},
+		{"openat creates set-group-id", FilterSpec{}, "openat", []uint64{0, 0x1000, unix.O_CREAT | garbage, 0o2755 | garbage}, "EPERM"},
+		{"openat without a name", FilterSpec{}, "openat", []uint64{0, 0x1000, unix.O_TMPFILE | unix.O_RDWR, 0o4755}, "EPERM"},
+		{"openat creates", FilterSpec{}, "openat", []uint64{0, 0x1000, unix.O_CREAT | unix.O_RDWR, 0o1666}, "allow"},
+		{"openat of a directory", FilterSpec{}, "openat", []uint64{0, 0x1000, unix.O_DIRECTORY, 0o6000}, "allow"},
+		{"openat, no mode", FilterSpec{}, "openat", []uint64{0, 0x1000, unix.O_RDONLY, 0xffffffff}, "allow"},
+		{"mknodat", FilterSpec{}, "mknodat", []uint64{0, 0x1000, unix.S_IFREG | 0o4755}, "EPERM"},
+		{"mknodat set-group-id", FilterSpec{}, "mknodat", []uint64{0, 0x1000, unix.S_IFREG | 0o2755}, "EPERM"},
+		{"mknodat of a pipe", FilterSpec{}, "mknodat", []uint64{0, 0x1000, unix.S_IFIFO | 0o600}, "allow"},
 		{"fork", FilterSpec{}, "clone", []uint64{uint64(unix.SIGCHLD)}, "allow"},
 		{"thread", FilterSpec{}, "clone", []uint64{0x3d0f00}, "allow"},
 		{"sign-extended CLONE_IO", FilterSpec{}, "clone", []uint64{unix.CLONE_IO | 0xffffffff<<32}, "allow"},
@@ -143,6 +171,37 @@ func TestFilterArguments(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFilterModesOfOlderCalls: amd64 has them by path as well.
+func TestFilterModesOfOlderCalls(t *testing.T) {
+	ask := simFilter(t, "amd64", FilterSpec{})
+	for _, c := range []struct {
+		call string
+		args []uint64
+		want string
+	}{
+		{"chmod", []uint64{0x1000, 0o4755}, "EPERM"},
+		{"chmod", []uint64{0x1000, 0o2755}, "allow"},
+		{"open", []uint64{0x1000, unix.O_CREAT | unix.O_WRONLY, 0o4755}, "EPERM"},
+		{"open", []uint64{0x1000, unix.O_CREAT | unix.O_WRONLY, 0o2755}, "EPERM"},
+		{"open", []uint64{0x1000, unix.O_WRONLY, 0o7777}, "allow"},
+		{"open", []uint64{0x1000, unix.O_CREAT | unix.O_WRONLY, 0o666}, "allow"},
+		{"creat", []uint64{0x1000, 0o4755}, "EPERM"},
+		{"creat", []uint64{0x1000, 0o644}, "allow"},
+		{"mknod", []uint64{0x1000, unix.S_IFREG | 0o4755, 0}, "EPERM"},
+		{"mknod", []uint64{0x1000, unix.S_IFREG | 0o755, 0}, "allow"},
+	} {
+		if got := ask(c.call, c.args...); got != c.want {
+			t.Errorf("%s(%#o): got %v, want %v", c.call, c.args, got, c.want)
+		}
+	}
+	// What a policy refuses stays refused, checked or not.
+	for _, call := range []string{"fchmod", "fchmodat2"} {
+		if got := simFilter(t, "amd64", FilterSpec{Deny: filterTestNames(call)})(call, 3, 0, 0o644); got != "EPERM" {
+			t.Errorf("%s, denied by the policy: got %v, want EPERM", call, got)
+		}
 	}
 }
 

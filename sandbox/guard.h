@@ -84,4 +84,11 @@ int hw_guard_start(const struct hw_guard *g, int *sock);
  */
 int hw_guard_arm(int sock);
 
+/*
+ * Instead of both where no names are guarded: refuses what the guard would have
+ * looked into, modes that lie in memory (openat2(2)) and set-group-id ones.
+ * Returns 0 or -errno.
+ */
+int hw_guard_absent(void);
+
 #endif

@@ -1,4 +1,4 @@
-/* The calls that create names, carried out for the caller. */
+/* The calls that create names, and those that make a set-group-id directory, carried out for the caller. */
 #include "guard_internal.h"
 
 #include <string.h>
@@ -194,6 +194,69 @@ static long do_link(struct hw_call *c, int olddir, uint64_t oldpath, int newdir,
 }
 
 /*
+ * Gives a directory its mode. A file does not become set-group-id: outside it
+ * would give whoever executes it the caller's group.
+ */
+static long chmod_directory(int fd, unsigned mode)
+{
+	char name[24] = "self/fd/";
+	struct statx st;
+	long r = SYS(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_TYPE, &st);
+
+	if (r < 0)
+		return r;
+	if ((st.stx_mode & S_IFMT) != S_IFDIR)
+		return -EPERM;
+	hw_decimal(name + 8, (unsigned)fd);
+	return SYS(SYS_fchmodat, hw_broker.proc, name, mode);
+}
+
+/* A directory by a descriptor of the caller. */
+static long do_fchmod(struct hw_call *c, int fd, unsigned mode)
+{
+	long own = hw_task_fd(c, fd), r;
+
+	if (own < 0)
+		return own;
+	r = hw_guard_valid(c->n) ? chmod_directory((int)own, mode) : -EINTR;
+	hw_close((int)own);
+	return r;
+}
+
+/* Opens what p leads to, for looking at it alone. */
+static long handle_of(struct hw_call *c, struct hw_place *p, int follow)
+{
+	for (int links = 0; follow && !p->proc && type_at(p) == S_IFLNK; links++) {
+		long r = links == HW_SYMLINKS ? -ELOOP : hw_place_follow(c, p);
+
+		if (r < 0)
+			return r;
+	}
+	return SYS(SYS_openat, p->dir, p->name[0] ? p->name : ".", O_PATH | O_CLOEXEC | (p->proc && follow ? 0 : O_NOFOLLOW));
+}
+
+static long do_chmod(struct hw_call *c, int dirfd, uint64_t path, unsigned mode, int flags)
+{
+	static struct hw_place p;
+	long fd, r;
+
+	if (flags & ~(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW))
+		return -EINVAL;
+	p.dir = -1;
+	r = hw_task_string(c, path, p.buf);
+	if (r < 0)
+		return r;
+	if (!p.buf[0] && (flags & AT_EMPTY_PATH))
+		return do_fchmod(c, dirfd, mode);
+	r = place_of(c, dirfd, &p);
+	fd = r < 0 ? r : handle_of(c, &p, !(flags & AT_SYMLINK_NOFOLLOW));
+	r = fd < 0 ? fd : chmod_directory((int)fd, mode);
+	hw_close((int)fd);
+	hw_place_drop(&p);
+	return r;
+}
+
+/*
  * Binds a socket to the name that place means; sa holds the caller's spelling.
  *
  * getsockname(2) must later give that spelling, so the kernel has to walk the
@@ -291,11 +354,19 @@ long hw_guard_dispatch(struct hw_call *c)
 		return do_rename(c, (int)a[0], a[1], (int)a[2], a[3], 0);
 	case SYS_renameat2:
 		return do_rename(c, (int)a[0], a[1], (int)a[2], a[3], (unsigned)a[4]);
+	case SYS_fchmod:
+		return do_fchmod(c, (int)a[0], (unsigned)a[1]);
+	case SYS_fchmodat:
+		return do_chmod(c, (int)a[0], a[1], (unsigned)a[2], 0);
+	case HW_SYS_FCHMODAT2:
+		return do_chmod(c, (int)a[0], a[1], (unsigned)a[2], (int)a[3]);
 	case SYS_bind:
 		return do_bind(c, (int)a[0], a[1], (int)a[2]);
 #if defined(__x86_64__)
 	case SYS_open:
 		return hw_guard_open(c, AT_FDCWD, a[0], (int)a[1], (unsigned)a[2]);
+	case SYS_chmod:
+		return do_chmod(c, AT_FDCWD, a[0], (unsigned)a[1], 0);
 	case SYS_creat:
 		return hw_guard_open(c, AT_FDCWD, a[0], O_CREAT | O_WRONLY | O_TRUNC, (unsigned)a[1]);
 	case SYS_mkdir:

@@ -35,6 +35,23 @@
 	UNLESS(SYS_##call, 5), LOAD(ARG(arg)), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_PATH, 1, 0),                     \
 		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_CREAT, 1, 0), ALLOW, NOTIFY
 
+/*
+ * chmod(2) with both bits of a set-group-id program: right for a directory, and
+ * which it is no filter can see. The set-user-id bit is refused by the base filter.
+ */
+#define ON_SETGID(call, arg, value)                                                                                    \
+	UNLESS(call, 5), LOAD(ARG(arg)), BPF_STMT(BPF_ALU | BPF_AND | BPF_K, S_ISGID | S_IXGRP),                       \
+		UNLESS(S_ISGID | S_IXGRP, 1), RET(value), ALLOW
+
+#if defined(__x86_64__)
+#define ON_CHMOD(value)                                                                                                 \
+	ON_SETGID(SYS_fchmod, 1, value), ON_SETGID(SYS_fchmodat, 2, value), ON_SETGID(HW_SYS_FCHMODAT2, 2, value),        \
+		ON_SETGID(SYS_chmod, 1, value)
+#else
+#define ON_CHMOD(value)                                                                                                 \
+	ON_SETGID(SYS_fchmod, 1, value), ON_SETGID(SYS_fchmodat, 2, value), ON_SETGID(HW_SYS_FCHMODAT2, 2, value)
+#endif
+
 /* ioctls that take a name and create it, by type and number; the direction and size bits are left out. */
 #define NAMING_IOCTL(type, nr) UNLESS(((type) << 8) | (nr), 1), FAIL(EPERM)
 
@@ -64,6 +81,7 @@ static const struct sock_filter agent_filter[] = {
 	ON(renameat, NOTIFY),
 	ON(renameat2, NOTIFY),
 	ON(bind, NOTIFY),
+	ON_CHMOD(SECCOMP_RET_USER_NOTIF),
 	/* Takes a number, so it may continue; tells the broker when a remembered umask is stale. */
 	ON(umask, NOTIFY),
 	/* Callers fall back to openat(2). */
@@ -82,6 +100,18 @@ static const struct sock_filter agent_filter[] = {
 	NAMING_IOCTL(0x94, 24), /* BTRFS_IOC_SUBVOL_CREATE_V2 */
 	NAMING_IOCTL(0xbc, 16), /* BCH_IOCTL_SUBVOLUME_CREATE */
 	NAMING_IOCTL('o', 4),   /* OCFS2_IOC_REFLINK */
+	ALLOW,
+};
+
+/* Where there is no broker: what it would have to look into. */
+static const struct sock_filter alone_filter[] = {
+	LOAD(ARCH),
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, HW_ARCH, 1, 0),
+	FAIL(ENOSYS),
+	LOAD(NR),
+	/* Its mode, set-user-id for example, lies in memory. */
+	ON(openat2, FAIL(ENOSYS)),
+	ON_CHMOD(SECCOMP_RET_ERRNO | EPERM),
 	ALLOW,
 };
 
@@ -113,6 +143,7 @@ static const struct sock_filter broker_filter[] = {
 	ON(fchdir, ALLOW),
 	/* carrying out */
 	ON(umask, ALLOW),
+	ON(fchmodat, ALLOW),
 	ON(mkdirat, ALLOW),
 	ON(mknodat, ALLOW),
 	ON(symlinkat, ALLOW),
@@ -137,6 +168,12 @@ static long load(const struct sock_filter *f, unsigned short len, unsigned long 
 	struct sock_fprog prog = { .len = len, .filter = (struct sock_filter *)(uintptr_t)f };
 
 	return SYS(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog);
+}
+
+/* Loads what stands in for the guard where no names are guarded; 0 or -errno. */
+int hw_guard_absent(void)
+{
+	return (int)load(alone_filter, sizeof(alone_filter) / sizeof(alone_filter[0]), 0);
 }
 
 /* Loads the notifying filter into the calling thread and gives the listener. */

@@ -34,6 +34,7 @@
 #define PIDFD_THREAD O_EXCL
 #endif
 #define HW_STATX_MNT_ID 0x1000U
+#define HW_SYS_FCHMODAT2 452
 
 /* One system call, answering -errno. Sound after a bare clone(2): no cancellation, no locks. */
 static inline long hw_ret(long r) { return r == -1 ? -(long)errno : r; }

@@ -12,16 +12,19 @@ func TestGuardKeepsOrdinaryWork(t *testing.T) {
 	tools := requireGuardTools(t)
 	const identity = "-c user.name=a -c user.email=a@example.org"
 	cases := map[string]string{
-		"git":            "git init -q r && cd r && echo x > f && git add f && git " + identity + " commit -qm m && git mv f g && git status --short && git gc -q && git fsck",
-		"many files":     "for i in {1..300}; do mkdir -p n/$i/lib; echo $i > n/$i/lib/index.js; done; find n -type f | wc -l; cat n/300/lib/index.js",
-		"copy":           "mkdir -p a/b && echo x > a/b/c && ln -s c a/b/l && cp -a a z && mv z y && find y | sort && rm -r a y && ls",
-		"tempfile":       `python3 -c 'import tempfile; f = tempfile.NamedTemporaryFile(dir="."); f.write(b"x"); t = tempfile.TemporaryFile(dir="."); t.write(b"y"); d = tempfile.mkdtemp(dir="."); print("done")'`,
-		"sqlite":         `python3 -c 'import sqlite3; c = sqlite3.connect("db"); c.execute("pragma journal_mode=wal"); c.execute("create table t(x)"); c.executemany("insert into t values(?)", [(i,) for i in range(500)]); c.commit(); print(c.execute("select sum(x) from t").fetchone())'`,
-		"nameless file":  "$PROBE tmpfile-link . f; stat -c %a f",
-		"umask":          "umask 077; echo > a; umask 027; echo > b; mkdir c; (umask 0; echo > d; mkfifo e); $PROBE bind s; stat -c '%n %a' a b c d e s",
-		"umask threads":  `python3 -c 'import os, threading; t = threading.Thread(target=lambda: os.umask(0o77)); open("a", "w"); t.start(); t.join(); open("b", "w"); print([oct(os.stat(n).st_mode) for n in "ab"])'`,
-		"many umasks":    "for i in {1..50}; do (umask 0$((i % 8))7; echo > u$i) ; done; umask 0; for i in {1..50}; do stat -c %a u$i; done",
-		"modes":          `python3 -c 'import os; os.umask(0); [os.close(os.open("f%o" % m, os.O_CREAT | os.O_RDWR, m)) for m in (0o600, 0o4755, 0o444)]; print([oct(os.stat(n).st_mode) for n in sorted(os.listdir(".")) if n[0] == "f"])'`,
+		"git":           "git init -q r && cd r && echo x > f && git add f && git " + identity + " commit -qm m && git mv f g && git status --short && git gc -q && git fsck",
+		"many files":    "for i in {1..300}; do mkdir -p n/$i/lib; echo $i > n/$i/lib/index.js; done; find n -type f | wc -l; cat n/300/lib/index.js",
+		"copy":          "mkdir -p a/b && echo x > a/b/c && ln -s c a/b/l && cp -a a z && mv z y && find y | sort && rm -r a y && ls",
+		"tempfile":      `python3 -c 'import tempfile; f = tempfile.NamedTemporaryFile(dir="."); f.write(b"x"); t = tempfile.TemporaryFile(dir="."); t.write(b"y"); d = tempfile.mkdtemp(dir="."); print("done")'`,
+		"sqlite":        `python3 -c 'import sqlite3; c = sqlite3.connect("db"); c.execute("pragma journal_mode=wal"); c.execute("create table t(x)"); c.executemany("insert into t values(?)", [(i,) for i in range(500)]); c.commit(); print(c.execute("select sum(x) from t").fetchone())'`,
+		"nameless file": "$PROBE tmpfile-link . f; stat -c %a f",
+		"umask":         "umask 077; echo > a; umask 027; echo > b; mkdir c; (umask 0; echo > d; mkfifo e); $PROBE bind s; stat -c '%n %a' a b c d e s",
+		"umask threads": `python3 -c 'import os, threading; t = threading.Thread(target=lambda: os.umask(0o77)); open("a", "w"); t.start(); t.join(); open("b", "w"); print([oct(os.stat(n).st_mode) for n in "ab"])'`,
+		"many umasks":   "for i in {1..50}; do (umask 0$((i % 8))7; echo > u$i) ; done; umask 0; for i in {1..50}; do stat -c %a u$i; done",
+		"modes":         `python3 -c 'import os; os.umask(0); [os.close(os.open("f%o" % m, os.O_CREAT | os.O_RDWR, m)) for m in (0o600, 0o4755, 0o444)]; print([oct(os.stat(n).st_mode) for n in sorted(os.listdir(".")) if n[0] == "f"])'`,
+		"shared directory": `mkdir -p d/e && ln -s d l && chmod 2775 d && chmod 2750 d/e/ && stat -c '%n %a' d d/e && chmod g+rwxs l d/. && (cd d/e && chmod 2711 .) &&
+			python3 -c 'import os; f = os.open("d", os.O_RDONLY); os.fchmod(f, 0o2770); os.chmod("/proc/self/fd/%d" % f, 0o2771); os.chmod("/proc/self/cwd/d/e", 0o3777); os.chmod("e", 0o2755, dir_fd=f)' &&
+			stat -c '%n %a' d d/e; chmod 2755 gone; chmod 2755 d/e/../../d/gone/x; ls -1`,
 		"descriptors":    `python3 -c 'import os, fcntl; a = os.open("a", os.O_CREAT | os.O_WRONLY | os.O_APPEND); b = os.open("b", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC); print(a, b, os.get_inheritable(a), [fcntl.fcntl(f, fcntl.F_GETFD) for f in (a, b)], oct(fcntl.fcntl(a, fcntl.F_GETFL) & ~os.O_NOFOLLOW))'`,
 		"fifo":           "mkfifo p q; (cat q > p) & (sleep 0.1; echo through both > q) & cat p; wait",
 		"fifo both ways": "mkfifo p; exec 5<>p; echo hello >&5; head -1 <&5",
@@ -105,5 +108,34 @@ func TestGuardMissingParent(t *testing.T) {
 		if out, ok := tools.run(t, dir, script, ".claude/hooks/settings.json"); ok || exists(t, filepath.Join(dir, ".claude")) {
 			t.Errorf("%s: got success %v, want a refusal and no name: %s", script, ok, out)
 		}
+	}
+}
+
+// A file does not become set-group-id, by whatever call and name.
+func TestGuardSetGroupID(t *testing.T) {
+	tools := requireGuardTools(t)
+	cases := map[string]string{
+		"chmod":         "chmod 2755 file",
+		"by a link":     "ln -s file l; chmod 2755 l",
+		"by links":      "ln -s file l; ln -s $PWD/l m; chmod 2711 m",
+		"in a tree":     "mkdir -p a/b; ln file a/b/f; chmod 2755 a/./b/../b/f",
+		"by descriptor": `python3 -c 'import os; os.fchmod(os.open("file", os.O_RDONLY), 0o2755)'`,
+		"by a handle":   `python3 -c 'import os; os.chmod("/proc/self/fd/%d" % os.open("file", os.O_PATH), 0o2755)'`,
+		"by procfs":     `exec 7<file; chmod 2755 /proc/self/fd/7 /dev/fd/7 /proc/$$/fd/7 /proc/thread-self/fd/7`,
+		"relative":      `python3 -c 'import os; os.chmod("file", 0o3777, dir_fd=os.open(".", os.O_PATH))'`,
+		"fchmodat2":     `python3 -c 'import ctypes, os; l = ctypes.CDLL(None); l.syscall(452, -100, b"file", 0o2755, 0x100); l.syscall(452, os.open("file", os.O_PATH), b"", 0o2755, 0x1000)'`,
+		"upper bits":    `python3 -c 'import ctypes, os; l = ctypes.CDLL(None); l.syscall(268, -100, b"file", ctypes.c_ulong(0o102755 | 1 << 40))'`,
+	}
+	for name, script := range cases {
+		t.Run(name, func(t *testing.T) {
+			bare, inside := guardDir(t), guardDir(t)
+			const look = " 2>/dev/null; stat -c %a file"
+			if got, _ := tools.run(t, bare, script+look); len(got) != len("2755\n") {
+				t.Fatalf("without the guard: got %q, want a set-group-id file", got)
+			}
+			if got, _ := tools.run(t, inside, script+look, ".envrc"); got != "644\n" {
+				t.Errorf("got %q, want the file as it was", got)
+			}
+		})
 	}
 }

@@ -268,20 +268,32 @@ func (p *pidOne) streams() [3]int {
 			fds[i] = p.slave
 			continue
 		}
-		if !isNull(fd) {
-			continue
-		}
-		if own, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+		if own, ok := ownDevice(fd); ok {
 			fds[i] = own
 		}
 	}
 	return fds
 }
 
-// isNull tells whether a descriptor is /dev/null, the host's for one.
-func isNull(fd int) bool {
+// ownDevice opens the sandbox's own node in the place of one of the host's that
+// came as a stream: root could change the mode of the host's by its descriptor.
+func ownDevice(fd int) (own int, ok bool) {
 	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == standardNumbers["null"]
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return -1, false
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil {
+		return -1, false
+	}
+	for name, number := range standardNumbers {
+		if number != st.Rdev || name == "tty" {
+			continue
+		}
+		own, err := unix.Open("/dev/"+name, flags&unix.O_ACCMODE|unix.O_CLOEXEC, 0)
+		return own, err == nil
+	}
+	return -1, false
 }
 
 func (p *pidOne) closeStreams() {

@@ -252,6 +252,11 @@ static void child(const struct hw_spawn *s)
 		if (r < 0)
 			fail(HW_STEP_GUARD, -r, 1);
 	}
+	if (guard < 0) {
+		int r = hw_guard_absent();
+		if (r < 0)
+			fail(HW_STEP_GUARD, -r, 3);
+	}
 	/* After the guard, whose broker may need CAP_SYS_PTRACE for itself. */
 	drop_capabilities();
 	if (guard >= 0) {

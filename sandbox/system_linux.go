@@ -78,7 +78,8 @@ func maskedPaths(hostRoot bool) []string {
 		return paths
 	}
 	return append(paths, "/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/latency_stats", "/proc/timer_list",
-		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/kpagecount", "/proc/kpageflags", "/proc/sysrq-trigger")
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup", "/proc/kmsg",
+		"/proc/slabinfo", "/proc/vmallocinfo", "/proc/pagetypeinfo", "/proc/sysrq-trigger")
 }
 
 // readonlyPaths are what the owner could write: host user 0 owns all of it, and

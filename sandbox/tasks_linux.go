@@ -242,8 +242,9 @@ func (p *pidOne) taskStreams(m message, o *order) (open []*os.File, err error) {
 			if len(given) == 0 {
 				return open, errors.New("BUG: a stream is missing")
 			}
-			if fd := int(given[0].Fd()); !isNull(fd) {
-				o.stdio[i] = fd
+			o.stdio[i] = int(given[0].Fd())
+			if device, ok := ownDevice(o.stdio[i]); ok {
+				open, o.stdio[i] = append(open, os.NewFile(uintptr(device), "device")), device
 			}
 			given = given[1:]
 		case m.Terminal:

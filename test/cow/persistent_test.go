@@ -221,7 +221,7 @@ import os, socket
 open("new\nline\x1b[2J", "w"); open(b"\xff\xfe", "w")
 os.mkfifo("fifo"); socket.socket(socket.AF_UNIX).bind("socket")
 os.symlink("/", "root"); os.symlink("soft", "soft")
-open("suid", "w"); os.chmod("suid", 0o6755)
+open("odd", "w"); os.chmod("odd", 0o1755)
 f = open("sparse", "w"); f.truncate(2**43)
 os.mkdir("closed"); open("closed/in", "w"); os.chmod("closed", 0)
 top = os.open(".", os.O_RDONLY)
