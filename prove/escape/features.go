@@ -91,19 +91,25 @@ var probes = map[string]func() []int{ //nolint:gochecknoglobals // a constant
 	"sysvipc":  func() []int { return exists("/proc/sysvipc/shm") },
 	"mqueue":   func() []int { return exists("/proc/sys/fs/mqueue") },
 	"userns":   func() []int { return exists("/proc/self/ns/user") },
-	"timens":   func() []int { return exists("/proc/self/ns/time") },
-	"ipv6":     func() []int { return exists("/proc/net/if_inet6") },
-	"ia32":     func() []int { return present(runs32()) },
-	"x32":      func() []int { return call(0x40000000 | unix.SYS_IO_URING_SETUP) },
-	"vsock":    func() []int { return exists("/dev/vsock") },
-	"fuse":     func() []int { return exists("/dev/fuse") },
-	"kvm":      func() []int { return exists("/dev/kvm") },
-	"tun":      func() []int { return exists("/dev/net/tun") },
-	"yama":     func() []int { return exists("/proc/sys/kernel/yama") },
-	"debugfs":  func() []int { return exists("/sys/kernel/debug/tracing") },
-	"overlay":  func() []int { return filesystem("overlay") },
-	"modules":  func() []int { return exists("/proc/modules") },
-	"kexec":    func() []int { return exists("/sys/kernel/kexec_loaded") },
+	"af_alg":   func() []int { return family(unix.AF_ALG) },
+	"cgroups":  func() []int { return exists("/sys/fs/cgroup") },
+	// The proof owns the machine, and may say what happens to crashes on it.
+	"coreowner":       func() []int { return present(os.Getenv("ESCAPES_OWN_MACHINE") != "") },
+	"apparmor_userns": func() []int { return setSysctl("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") },
+	"vt":              func() []int { return exists("/dev/tty63") },
+	"timens":          func() []int { return exists("/proc/self/ns/time") },
+	"ipv6":            func() []int { return exists("/proc/net/if_inet6") },
+	"ia32":            func() []int { return present(runs32()) },
+	"x32":             func() []int { return call(0x40000000 | unix.SYS_IO_URING_SETUP) },
+	"vsock":           func() []int { return exists("/dev/vsock") },
+	"fuse":            func() []int { return exists("/dev/fuse") },
+	"kvm":             func() []int { return exists("/dev/kvm") },
+	"tun":             func() []int { return exists("/dev/net/tun") },
+	"yama":            func() []int { return exists("/proc/sys/kernel/yama") },
+	"debugfs":         func() []int { return exists("/sys/kernel/debug/tracing") },
+	"overlay":         func() []int { return filesystem("overlay") },
+	"modules":         func() []int { return exists("/proc/modules") },
+	"kexec":           func() []int { return exists("/sys/kernel/kexec_loaded") },
 }
 
 func present(ok bool) []int {
@@ -198,4 +204,18 @@ func compare(a, b []int) int {
 		}
 	}
 	return 0
+}
+
+// family tells whether sockets of a family can be made.
+func family(domain int) []int {
+	fd, err := unix.Socket(domain, unix.SOCK_SEQPACKET, 0)
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	return present(err == nil)
+}
+
+func setSysctl(path string) []int {
+	b, err := os.ReadFile(path)
+	return present(err == nil && strings.TrimSpace(string(b)) != "0")
 }

@@ -107,6 +107,9 @@ func output(o Outcome) string {
 
 // missing says why a case cannot be exercised on this machine; "" when it can.
 func missing(c Case, lean bool) string {
+	if c.Absent != "" {
+		return c.Absent
+	}
 	if lack := lacking(c.Kernel); lack != "" {
 		return "kernel: " + lack
 	}

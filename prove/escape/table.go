@@ -22,6 +22,9 @@ type Case struct {
 	Name string
 	// Title says what is tried.
 	Title string
+	// Absent says why the case cannot be carried out anywhere, "machine: …"; the
+	// title then says what would be tried.
+	Absent string
 	// Needs lists commands that the case takes; without one it cannot be run.
 	Needs []string
 	// Kernel says in which kernels the attack exists at all; see Features.
@@ -206,6 +209,8 @@ func (p *parser) header(line string) {
 		c.Kill = d
 	case "variants":
 		c.Variants = m[2]
+	case "absent":
+		c.Absent = m[2]
 	case "only":
 		c.Only = m[2]
 	default:
@@ -240,7 +245,8 @@ func (p *parser) end() {
 	check(slices.Contains([]string{"user", "root", "both"}, c.As), "as: %q: want user, root or both", c.As)
 	check(slices.Contains(controls, c.Control), "control: %q: want one of %q", c.Control, controls)
 	check((c.Control == "own") == (c.Sections["control"] != ""), "control: own and a section control belong together")
-	check(c.Language() != "" || c.Sections["host"] != "", "no script")
+	check(c.Absent != "" || c.Language() != "" || c.Sections["host"] != "", "no script")
+	check(c.Absent == "" || strings.HasPrefix(c.Absent, "machine: "), "absent: %q: want machine: and the reason", c.Absent)
 	check((c.Variants == "lines") == (c.Sections["lines"] != ""), "variants: lines and a section lines belong together")
 	_, err := variantsOf(c, 1, 1)
 	check(err == nil, "%w", err)
