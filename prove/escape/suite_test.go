@@ -299,3 +299,22 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestCompared(t *testing.T) {
+	cases := []Case{{ID: "A1", Title: "One"}, {ID: "B1", Title: "Two"}}
+	p := compared(cases, Record{Left: 3, Peers: map[string]string{"@codex": "so."}, Results: []Result{
+		{ID: "A1", Account: "user", Configuration: "@codex", Status: StatusEscaped, Reason: []string{"x"}},
+		{ID: "B1", Account: "user", Configuration: "@codex", Status: StatusFailed, Reason: []string{"unfinished"}},
+		{ID: "A1", Account: "user", Configuration: "@landrun", Status: StatusNotExercised, Reason: []string{"machine: no landrun"}},
+		{ID: "B1", Account: "user", Configuration: "@landrun", Status: StatusNotExercised, Reason: []string{"machine: no landrun"}},
+	}})
+	if len(p.Faults()) > 0 {
+		t.Errorf("faults: got %q, want none: the others' escapes are not ours", p.Faults())
+	}
+	if got, want := p.Tables[0].Rows, [][]string{{"codex", "0/1/0", "0/0/1"}}; len(got) != 1 || !slices.Equal(got[0], want[0]) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if len(p.Missing) != 1 || p.Missing[0].ID != "landrun" {
+		t.Errorf("missing: got %v, want landrun once", p.Missing)
+	}
+}
