@@ -42,7 +42,7 @@ func (s *Session) release() {
 // not go is a run that is still under way.
 func waitHolder(dir, name string) error {
 	path := filepath.Join(dir, holderName)
-	text, err := os.ReadFile(path)
+	text, err := readSmall(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

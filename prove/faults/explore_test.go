@@ -26,3 +26,24 @@ func TestExplore(t *testing.T) {
 	}
 	fmt.Println(p.Missing, p.Took)
 }
+
+func TestLayers(t *testing.T) {
+	p := report.Part{}
+	s, err := newWorkshop(t.Context(), report.Options{Bin: os.Getenv("HERMES_WRAP_BIN"), User: os.Getenv("HERMES_TEST_USER"), Say: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	tr := &trial{workshop: s, budget: fullBudget, part: &p}
+	if err := tr.layers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range p.Tables {
+		for _, r := range table.Rows {
+			fmt.Println("  ", r)
+		}
+	}
+	for _, f := range p.Failed {
+		fmt.Println("FAILED", f)
+	}
+}

@@ -27,12 +27,13 @@ const atOnce = 2
 // left out, in the order that the seed decided.
 type budget struct {
 	launch, traffic time.Duration
-	around          int // of the surroundings
+	layers          time.Duration // for commits, and again for spoiled files
+	around          int           // of the surroundings
 }
 
 var (
-	fullBudget  = budget{launch: 330 * time.Second, traffic: 110 * time.Second, around: 1000}
-	shortBudget = budget{launch: 30 * time.Second, traffic: 12 * time.Second, around: 14}
+	fullBudget  = budget{launch: 270 * time.Second, traffic: 80 * time.Second, layers: 50 * time.Second, around: 1000}
+	shortBudget = budget{launch: 24 * time.Second, traffic: 10 * time.Second, layers: 4 * time.Second, around: 12}
 )
 
 // Run is the part of the proof.
@@ -80,7 +81,7 @@ func (t *trial) run(ctx context.Context) error {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return t.launches(ctx, calls) }, t.surrounded, t.peers,
+		func(ctx context.Context) error { return t.launches(ctx, calls) }, t.surrounded, t.layers, t.peers,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -276,7 +277,7 @@ func shortened(text string) string {
 // order is that of the steps in a launch, then in the proxy.
 var order = []string{ //nolint:gochecknoglobals // a table
 	"compile", "preflight", "runtime", "proxy", "container", "network", "root", "limits", "terminal", "confine", "self-test", "exec", "end",
-	"accept", "handshake", "head", "resolve", "dial", "upstream TLS", "forward", "streams", "answer", "audit write", "reload", "ledger memory", "process",
+	"accept", "handshake", "head", "resolve", "dial", "upstream TLS", "forward", "streams", "answer", "audit write", "reload", "ledger memory", "process", "commit", "layers",
 }
 
 func sorted(rows map[[2]string]*row) [][2]string {
