@@ -151,13 +151,14 @@ func laxHead(raw []byte) requestHead {
 	return h
 }
 
-// laxName is a name as CGI gives it, with everything dropped that is no letter.
+// laxName is a name as the laxest CGI gives it: what is no letter and no digit is
+// "-", or nothing where it may not stand in a name.
 func laxName(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'A' && r <= 'Z':
 			return r | 0x20
-		case r == '_' || r == '.' || r == ' ':
+		case strings.ContainsRune("_. !#$%&'*+^`|~", r):
 			return '-'
 		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-':
 			return r

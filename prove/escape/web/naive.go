@@ -128,7 +128,7 @@ func clientHello(hello []byte) (sni string, odd bool) {
 		return nil, io.EOF
 	}}).Handshake()
 	_ = s.Close()
-	return sni, sni == ""
+	return sni, sni == "" || len(sni) > 253
 }
 
 // naiveHead is a head as the gateway reads it.
@@ -195,7 +195,7 @@ func (s *naiveConn) allows(h *naiveHead) bool {
 	case s.n.Mode == "deny":
 		return host != "denied.test"
 	case s.n.Mode == "suffix":
-		return strings.Contains(host, "wild.test")
+		return strings.Contains(strings.ToLower(host), "wild.test")
 	case host == "denied.test" || host == "evil.test":
 		return s.granted
 	case host == "deny.test":

@@ -151,7 +151,10 @@ func (v *visit) startTLS() bool {
 	if first != 0x16 {
 		v.Conn = p
 		v.fault("bytes that are not TLS")
-		_, _ = v.read() // for the number
+		for err == nil { // for the number
+			_ = v.SetReadDeadline(time.Now().Add(2 * idleTime))
+			_, err = v.read()
+		}
 		v.analyse()
 		return false
 	}

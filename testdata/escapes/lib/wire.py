@@ -331,7 +331,8 @@ class Case:
         return tag
 
     def raw(self, name, host, port, parts, sni=None, alpn=None, check=None, quiet=0.25):
-        """Bytes over TCP, or over TLS where a server name is given (True: the host)."""
+        """Bytes over TCP, or over TLS where a server name is given (True: the host;
+        "": TLS without one)."""
         self.add(name, self._raw, host, port, parts, host if sni is True else sni, alpn, check, quiet)
 
     def https(self, name, parts, host="allowed.test", **kw):
@@ -415,7 +416,7 @@ class Case:
         s = connect(host, port)
         try:
             if sni is not None:
-                s = over_tls(s, sni, alpn)
+                s = over_tls(s, sni or None, alpn)
             send(s, tagged(parts, tag))
             answer = receive(s, quiet=quiet)
         finally:
