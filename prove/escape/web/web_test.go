@@ -132,12 +132,12 @@ func (r *rig) ask(name string, port int, raw string) string {
 	if port == 443 {
 		c = tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}) //nolint:gosec // a test
 	}
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
 	_, _ = io.WriteString(c, raw) // one that refuses early may be gone
 	br := bufio.NewReader(c)
 	var b []byte
-	_ = c.SetReadDeadline(time.Now().Add(700 * time.Millisecond))
-	for {
+	for wait := 10 * time.Second; ; wait = 500 * time.Millisecond {
+		_ = c.SetReadDeadline(time.Now().Add(wait))
 		line, err := br.ReadBytes('\n')
 		b = append(b, line...)
 		if err != nil {
