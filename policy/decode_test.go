@@ -49,7 +49,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"F08 layer", "version: 1\nrequire: {may_degrade: [everything]}\n", []string{`require.may_degrade[0]: unknown value "everything" | one of namespaces, `}},
 		{"F09 section twice", "version: 1\nenv: {set: {}}\nnetwork: {rules: []}\nenv: {set: {}}\n", []string{"p.yaml:4:1: env: duplicate key, first on line 2"}},
 		{"F04 empty sections", "version: 1\nnetwork: {}\nlimits:\n  {}\ninference: {budget: {}}\n", []string{
-			"p.yaml:2:10: network: is empty", "p.yaml:4:3: limits: is empty", "p.yaml:5:21: inference.budget: is empty"}},
+			"p.yaml:2:10: network: is empty", "p.yaml:4:3: limits: is empty", "p.yaml:5:21: inference.budget: is empty",
+		}},
 		{"F09 quoted twice", "version: 1\n\"env\": {set: {}}\nenv: {set: {}}\n", []string{"p.yaml:3:1: env: duplicate key, first on line 2"}},
 		{"F09 nested twice", "version: 1\nlimits: {pids: 1,\n  pids: 2}\n", []string{"p.yaml:3:3: limits.pids: duplicate key, first on line 2"}},
 		{"F10 second document", "version: 1\n---\nversion: 1\n", []string{"a second document is not allowed"}},
