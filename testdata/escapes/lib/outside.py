@@ -265,8 +265,8 @@ def fuse(argv):
     server = os.fork()
     if server != 0:
         os.close(fd)
-        # The server is another's: it ends when the mount does.
         execute(command)
+    prctl(1, signal.SIGKILL)  # it ends with the command: its own namespace would keep the mount
     attr = struct.pack("<QQQQQQIIIIIIIIII", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0o40755, 2, os.getuid(), os.getgid(), 0, 4096, 0)
     while True:
         try:
