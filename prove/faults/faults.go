@@ -234,6 +234,9 @@ func (t *trial) add(title string, planned int, results []result) {
 		sum.n, sum.full, sum.closed = sum.n+r.n, sum.full+r.full, sum.closed+r.closed
 	}
 	table.Rows = append(table.Rows, []string{"**all**", "", itoa(sum.n), itoa(sum.full), itoa(sum.closed), fmt.Sprintf("of %d planned", planned)})
+	if sum.n == 0 {
+		t.part.Failed = append(t.part.Failed, title+": nothing was injected")
+	}
 	t.part.Tables = append(t.part.Tables, table)
 	t.Say("faults: %s: %d of %d: %d ran with all held, %d failed closed", title, sum.n, planned, sum.full, sum.closed)
 }

@@ -99,7 +99,7 @@ func (t *trial) commits(ctx context.Context, w *world, over time.Time) (out []re
 		return nil, fmt.Errorf("commit without a fault: exit %d: %w: %s", e.exit, err, e.err)
 	}
 	for _, f := range injections(e.calls, t.Seed) {
-		if time.Now().After(over) || ctx.Err() != nil {
+		if time.Now().After(over) && len(out) >= least/2 || ctx.Err() != nil {
 			break
 		}
 		if err := w.layered(ctx); err != nil {
@@ -167,7 +167,7 @@ func (t *trial) spoiled(ctx context.Context, w *world, over time.Time) (out []re
 	slices.SortFunc(pairs, func(a, b pair) int { return strings.Compare(a.file+a.how, b.file+b.how) })
 	rand.New(rand.NewPCG(uint64(t.Seed), 3)).Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
 	for _, p := range pairs {
-		if time.Now().After(over) || ctx.Err() != nil {
+		if time.Now().After(over) && len(out) >= least/4 || ctx.Err() != nil {
 			break
 		}
 		if err := w.layered(ctx); err != nil {
@@ -186,8 +186,16 @@ func (t *trial) spoiled(ctx context.Context, w *world, over time.Time) (out []re
 		name := strings.TrimPrefix(p.file, root+"/")
 		r := result{fault: fault{role: "session", call: name, kind: "state", detail: name + " " + p.how}, verdict: verdict{full: true}, at: "layers"}
 		for _, argv := range [][]string{
-			{"ps", "--all"}, {"review", "s"}, {"snapshots", "s"}, {"commit", "--dry-run", "s"}, {"--quiet", "--policy", w.policy, "--name", "s", "--", "true"},
-			{"restore", "s", "first"}, {"commit", "s"}, {"commit", "--repair", "s"}, {"discard", "s"}, {"rm", "--state", "s"},
+			{"ps", "--all"},
+			{"review", "s"},
+			{"snapshots", "s"},
+			{"commit", "--dry-run", "s"},
+			{"--quiet", "--policy", w.policy, "--name", "s", "--", "true"},
+			{"restore", "s", "first"},
+			{"commit", "s"},
+			{"commit", "--repair", "s"},
+			{"discard", "s"},
+			{"rm", "--state", "s"},
 		} {
 			e, err := w.run(ctx, never, append([]string{w.Bin}, argv...)...)
 			if err != nil {

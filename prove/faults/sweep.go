@@ -141,6 +141,9 @@ func removes(call string) bool {
 	return slices.Contains([]string{"unlinkat", "getdents64", "openat", "newfstatat", "umount2", "kill", "flock"}, call)
 }
 
+// least is how many faults are injected on a machine that is too busy for more.
+const least = 8
+
 // sweep tries faults on several worlds at once until the list or the time is over.
 func (s *workshop) sweep(ctx context.Context, list []fault, patience time.Duration, world func(i int) (*world, error)) (out []result, missed int, err error) {
 	over := time.Now().Add(patience)
@@ -152,7 +155,7 @@ func (s *workshop) sweep(ctx context.Context, list []fault, patience time.Durati
 	take := func() (fault, bool) {
 		mu.Lock()
 		defer mu.Unlock()
-		if next == len(list) || ctx.Err() != nil || err != nil || time.Now().After(over) {
+		if next == len(list) || ctx.Err() != nil || err != nil || time.Now().After(over) && next >= least {
 			return fault{}, false
 		}
 		next++
