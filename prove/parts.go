@@ -8,6 +8,7 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/prove/fuzz"
 	"github.com/hermes-wrap/hermes-wrap/prove/kernels"
 	"github.com/hermes-wrap/hermes-wrap/prove/load"
+	"github.com/hermes-wrap/hermes-wrap/prove/posture"
 	"github.com/hermes-wrap/hermes-wrap/prove/report"
 	"github.com/hermes-wrap/hermes-wrap/prove/supply"
 )
@@ -15,6 +16,7 @@ import (
 // parts are run in this order.
 var parts = []part{
 	{name: "supply", run: supply.Run},
+	{name: "posture", run: posture.Run},
 	{name: "escapes", run: escape.Run},
 	{name: "peers", run: peers, long: true},
 	{name: "faults", run: faults.Run},
