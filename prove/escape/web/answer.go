@@ -176,13 +176,18 @@ func frames(raw []byte) []frame {
 	}
 }
 
-// unmasked joins what the frames of a client say.
+// unmasked joins what the messages of a client say, and after that what its
+// control frames say, which may stand between the pieces of a message.
 func unmasked(raw []byte) []byte {
-	var text []byte
+	var text, control []byte
 	for _, f := range frames(raw) {
-		text = append(text, f.payload...)
+		if f.first&0x08 != 0 {
+			control = append(control, f.payload...)
+		} else {
+			text = append(text, f.payload...)
+		}
 	}
-	return text
+	return append(text, control...)
 }
 
 // frameFaults gives what RFC 6455 does not let a client send.

@@ -128,9 +128,8 @@ func unasked101(_ *World, v *visit) {
 		if err != nil {
 			return
 		}
-		// The proxy may go on to use the connection for requests of others;
-		// those are no tunnel.
-		if len(v.kept()) > start && !bytes.Contains(b, []byte("HTTP/1.")) {
+		// The rest of a body and requests of others are no tunnel.
+		if len(v.kept()) > start && bytes.Contains(b, []byte("tunnel")) {
 			v.note("bytes through a tunnel that nobody asked for")
 		}
 		_, _ = v.Write([]byte("tunnelled"))

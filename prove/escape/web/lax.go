@@ -94,7 +94,7 @@ func (l *lax) shape(h requestHead, size int) {
 		l.note("a request without a host")
 	}
 	upgrade := strings.ToLower(strings.Join(h.values("upgrade"), ","))
-	if h.words[0] == "PRI" || upgrade != "" && (upgrade != "websocket" || !strings.HasSuffix(l.origin, "ws.test")) {
+	if upgrade != "" && (upgrade != "websocket" || !strings.HasSuffix(l.origin, "ws.test")) {
 		l.note("an upgrade to %q", upgrade)
 	}
 	if l.origin == "api2.test" && len(h.values("authorization")) == 0 {
@@ -301,6 +301,9 @@ func trailerEnd(rest []byte, at int) int {
 
 // judge looks at everything that names a host, a path or a method.
 func (l *lax) judge(h requestHead) {
+	if h.words[0] == "PRI" {
+		l.note("the preface of HTTP/2")
+	}
 	l.requests = append(l.requests, strings.Join(h.words[:min(2, len(h.words))], " "))
 	for _, target := range append(h.targets(), h.values(pathFields...)...) {
 		l.target(target)
