@@ -29,8 +29,11 @@ func (r *run) vulnerabilities(ctx context.Context) (string, error) {
 	if err := makeDatabase(made); err != nil {
 		return "", err
 	}
-	out, err := output(r.command(ctx, tool, "-db", "file://"+made, "-mode", "binary", "-scan", "module", r.o.Bin))
-	if err == nil || !strings.Contains(out, "GO-2099-0001") {
+	out, err := output(r.command(ctx, tool, "-db", "file://"+made, "-mode", "binary", "-scan", "module", "-format", "json", r.o.Bin))
+	if err != nil {
+		return "", err
+	}
+	if _, finding, ok := strings.Cut(out, `"finding"`); !ok || !strings.Contains(finding, "GO-2099-0001") || !strings.Contains(finding, controlModule) {
 		return "", fmt.Errorf("%w: %s", errControl, tail(out))
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
@@ -101,7 +104,8 @@ func makeDatabase(dir string) error {
 		"index/vulns.json":   []any{map[string]any{"id": "GO-2099-0001", "modified": when}},
 		"ID/GO-2099-0001.json": map[string]any{
 			"schema_version": "1.3.1", "id": "GO-2099-0001", "modified": when, "published": when, "summary": "made up",
-			"details": "made up",
+			"details":           "made up",
+			"database_specific": map[string]string{"url": "https://example.org"},
 			"affected": []any{map[string]any{
 				"package":            map[string]string{"name": controlModule, "ecosystem": "Go"},
 				"ranges":             []any{map[string]any{"type": "SEMVER", "events": []any{map[string]string{"introduced": "0"}}}},
