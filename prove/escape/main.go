@@ -239,8 +239,8 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 			if c.As != "both" && c.As != a.Kind || len(s.Accounts) > 0 && !slices.Contains(s.Accounts, a.Kind) {
 				continue
 			}
-			if s.Short && c.As == "both" && a.Kind == "root" && len(who) > 1 && source(c.ID+" root", s.Seed).IntN(4) != 0 {
-				continue // a short run takes a quarter of them as root too
+			if s.Short && c.As == "both" && a.Kind == "root" && len(who) > 1 && source(c.ID+" root", s.Seed).IntN(8) != 0 {
+				continue // a short run takes an eighth of them as root too
 			}
 			j := job{c, a, s.configurations(c), variants}
 			if j.Configurations = s.there(j, say); len(j.Configurations) == 0 {
@@ -259,7 +259,7 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 // fewer leaves a few of the fixed variants, chosen over all of them, and the
 // random ones.
 func fewer(all []variant) []variant {
-	const most = 4
+	const most = 3
 	var fixed, out []variant
 	for _, v := range all {
 		if !v.Random {
@@ -298,7 +298,8 @@ func (s Settings) configurations(c Case) []string {
 	if !s.Short || len(s.Where) > 0 {
 		return all
 	}
-	few := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name != "strict" && name != weak })
+	thin := source(c.ID+" weak", s.Seed).IntN(4) == 0
+	few := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name != "strict" && (name != weak || !thin) })
 	if len(few) == 0 {
 		few = all[:1]
 	}
