@@ -365,9 +365,9 @@ int hw_guard_start(const struct hw_guard *g, int *sock)
 	return 0;
 }
 
-int hw_guard_arm(int sock)
+int hw_guard_arm(int sock, const struct hw_guard *g)
 {
-	int fd, listener = hw_guard_listen();
+	int fd, listener = hw_guard_listen(g->names_only);
 	long r = listener;
 
 	if (r >= 0)

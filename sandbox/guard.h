@@ -24,9 +24,13 @@
  * up ends it with EINTR if its handler was installed without SA_RESTART, where
  * the kernel alone would have finished it. Nothing has been done then.
  *
- * Not covered: unlinking, and writing through an open(2) without O_CREAT, once
- * somebody outside has created the name during the run; replacing the protected
- * parent directory itself (pin it with a mount).
+ * Opening such a name for writing once it exists fails with EROFS as well, since
+ * a cover over it is gone when somebody outside replaces the entry (but see
+ * names_only).
+ *
+ * Not covered: unlinking and truncate(2), once somebody outside has created the
+ * name during the run, and what lies below a directory that was replaced;
+ * replacing the protected parent directory itself (pin it with a mount).
  */
 #ifndef HW_GUARD_H
 #define HW_GUARD_H
@@ -61,6 +65,12 @@ struct hw_guard {
 	int n;
 	const struct sock_filter *base_filter;
 	unsigned short base_len;
+	/*
+	 * Leaves opens alone that create nothing. Programs that write the id maps
+	 * of a user namespace of theirs need it: the kernel asks what the opener
+	 * may do there, and the broker may do nothing.
+	 */
+	int names_only;
 };
 
 /*
@@ -82,7 +92,7 @@ int hw_guard_start(const struct hw_guard *g, int *sock);
  * serves, closes sock. Returns 0 or -errno: -EBUSY inside another sandbox that
  * already listens. After a failure the child must not go on to execve(2).
  */
-int hw_guard_arm(int sock);
+int hw_guard_arm(int sock, const struct hw_guard *g);
 
 /*
  * Instead of both where no names are guarded: refuses what the guard would have

@@ -28,12 +28,15 @@
 #define ON(call, what) UNLESS(SYS_##call, 1), what
 
 /*
- * open(2) with O_CREAT. O_PATH makes the kernel drop O_CREAT; O_TMPFILE refuses
- * it, and makes no name.
+ * open(2) that may create or change. O_PATH makes the kernel drop O_CREAT;
+ * O_TMPFILE refuses it, and makes no name. Opening what exists for writing is
+ * among them because a cover is gone once somebody outside replaces the entry.
  */
-#define ON_CREATE(call, arg)                                                                                           \
-	UNLESS(SYS_##call, 5), LOAD(ARG(arg)), BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_PATH, 1, 0),                     \
-		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_CREAT, 1, 0), ALLOW, NOTIFY
+#define CHANGES (O_CREAT | O_ACCMODE | O_TRUNC)
+#define ON_CHANGE(call, arg)                                                                                           \
+	UNLESS(SYS_##call, 5), LOAD(ARG(arg)),                                                                         \
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_PATH | (O_TMPFILE & ~O_DIRECTORY), 1, 0),                       \
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CHANGES, 1, 0), ALLOW, NOTIFY
 
 /*
  * chmod(2) with both bits of a set-group-id program: right for a directory, and
@@ -64,9 +67,9 @@ static const struct sock_filter agent_filter[] = {
 	BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, HW_X32_BIT, 0, 1),
 	FAIL(ENOSYS),
 #endif
-	ON_CREATE(openat, 2),
+	ON_CHANGE(openat, 2),
 #if defined(__x86_64__)
-	ON_CREATE(open, 1),
+	ON_CHANGE(open, 1),
 	ON(creat, NOTIFY),
 	ON(mkdir, NOTIFY),
 	ON(mknod, NOTIFY),
@@ -177,16 +180,23 @@ int hw_guard_absent(void)
 }
 
 /* Loads the notifying filter into the calling thread and gives the listener. */
-int hw_guard_listen(void)
+int hw_guard_listen(int names_only)
 {
 	const unsigned short len = sizeof(agent_filter) / sizeof(agent_filter[0]);
+	struct sock_filter filter[sizeof(agent_filter) / sizeof(agent_filter[0])];
 	long fd;
+
+	for (int i = 0; i < len; i++) {
+		filter[i] = agent_filter[i];
+		if (names_only && filter[i].code == (BPF_JMP | BPF_JSET | BPF_K) && filter[i].k == CHANGES)
+			filter[i].k = O_CREAT;
+	}
 
 	/* Without the second flag (before 5.19) a signal can make the kernel restart a call that the broker has
 	 * already carried out; the restarted one then says EEXIST. */
-	fd = load(agent_filter, len, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
+	fd = load(filter, len, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV);
 	if (fd == -EINVAL)
-		fd = load(agent_filter, len, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+		fd = load(filter, len, SECCOMP_FILTER_FLAG_NEW_LISTENER);
 	return (int)fd;
 }
 

@@ -94,7 +94,7 @@ struct hw_broker {
 extern struct hw_broker hw_broker;
 
 /* guard_filter.c */
-int hw_guard_listen(void);
+int hw_guard_listen(int names_only);
 int hw_guard_confine(const struct hw_guard *g);
 
 /* guard_broker.c */
@@ -119,6 +119,7 @@ long hw_place_find(struct hw_call *c, int base, struct hw_place *p);
 long hw_place_follow(struct hw_call *c, struct hw_place *p);
 void hw_place_drop(struct hw_place *p);
 int hw_place_protected(const struct hw_place *p);
+int hw_object_protected(int fd);
 int hw_place_makeable(const struct hw_place *p);
 void hw_place_made(const struct hw_place *p);
 

@@ -1,4 +1,4 @@
-/* open(2) with O_CREAT. */
+/* open(2) that may create or change. */
 #include "guard_internal.h"
 
 #include <linux/stat.h>
@@ -109,6 +109,21 @@ static long stat_at(int dir, const char *name, int flags, struct statx *st)
 	return SYS(SYS_statx, dir, name, flags | AT_STATX_DONT_SYNC, STATX_TYPE, st);
 }
 
+/* Opens a regular file that a link of procfs leads to, to change it. */
+static long open_object(struct hw_place *p, int flags)
+{
+	char link[32];
+	/* What is asked about and what is opened is one object, whatever the link leads to by then. */
+	long r, fd = SYS(SYS_openat, p->dir, p->name, O_PATH | O_CLOEXEC);
+
+	if (fd < 0)
+		return fd;
+	hw_decimal(strcpy(hw_decimal(link, (unsigned)hw_broker.pid), "/fd/") + 4, (unsigned)fd);
+	r = hw_object_protected((int)fd) ? -EROFS : SYS(SYS_openat, hw_broker.proc, link, flags);
+	hw_close((int)fd);
+	return as_fd(r);
+}
+
 /* Inside procfs nothing can be created, and its links lead to objects rather than names. */
 static long open_proc(struct hw_call *c, struct hw_place *p, int flags)
 {
@@ -126,6 +141,8 @@ static long open_proc(struct hw_call *c, struct hw_place *p, int flags)
 	r = stat_at(p->dir, p->name, 0, &st);
 	if (r < 0)
 		return r;
+	if (S_ISREG(st.stx_mode) && ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC))
+		return open_object(p, flags & ~O_CREAT);
 	return open_existing(c, p->dir, p->name, flags & ~O_CREAT, &st);
 }
 
@@ -136,7 +153,7 @@ static long open_protected(struct hw_place *p, int flags)
 	long r = stat_at(p->dir, p->name, AT_SYMLINK_NOFOLLOW, &st);
 
 	if (r < 0)
-		return r == -ENOENT ? -EROFS : r;
+		return r == -ENOENT && flags & O_CREAT ? -EROFS : r;
 	if (flags & O_EXCL)
 		return -EEXIST;
 	if (!S_ISREG(st.stx_mode) || (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC))
@@ -159,7 +176,7 @@ static long open_here(struct hw_call *c, struct hw_place *p, int flags, unsigned
 	if (p->name[n] || strcmp(p->name, ".") == 0 || strcmp(p->name, "..") == 0 || (flags & O_EXCL))
 		return as_fd(SYS(SYS_openat, p->dir, p->name, flags | O_NOFOLLOW, mode));
 	r = stat_at(p->dir, p->name, AT_SYMLINK_NOFOLLOW, &st);
-	if (r == -ENOENT) {
+	if (r == -ENOENT && flags & O_CREAT) {
 		r = SYS(SYS_openat, p->dir, p->name, flags | O_EXCL, mode);
 		return r == -EEXIST ? -EAGAIN : as_fd(r);
 	}
@@ -181,6 +198,8 @@ long hw_guard_open(struct hw_call *c, int dirfd, uint64_t path, int flags, unsig
 		return r;
 	r = hw_task_umask(c);
 	flags |= O_CLOEXEC;
+	if (!(flags & O_CREAT))
+		flags &= ~O_EXCL; /* it means something for devices of blocks alone */
 	while (r >= 0) {
 		r = open_here(c, &p, flags, mode);
 		if (r == -EAGAIN && again++ < 8) {

@@ -323,6 +323,36 @@ int hw_place_protected(const struct hw_place *p)
 	return entry_of(p, 0) >= 0;
 }
 
+/*
+ * Whether the file of a descriptor lies at a protected name. The agent cannot
+ * rename what leads to one, so where it lies is known as long as this is asked.
+ */
+int hw_object_protected(int fd)
+{
+	static struct hw_place at;
+	char link[32];
+	char *name;
+	unsigned mode;
+	long n, r = -ENOENT;
+
+	hw_decimal(strcpy(hw_decimal(link, (unsigned)hw_broker.pid), "/fd/") + 4, (unsigned)fd);
+	n = SYS(SYS_readlinkat, hw_broker.proc, link, at.buf + 1, HW_PATH_MAX);
+	if (n < 1 || n >= HW_PATH_MAX)
+		return n != -ENOENT; /* it cannot be told, so it counts as one */
+	at.buf[0] = '.';
+	at.buf[n + 1] = 0;
+	name = strrchr(at.buf, '/');
+	if (!name)
+		return 0; /* no file of a directory */
+	*name = 0;
+	at.name = name + 1;
+	at.dir = (int)SYS(SYS_openat, hw_broker.root, at.buf, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (at.dir >= 0)
+		r = identity(at.dir, &at.dev, &at.ino, &mode);
+	hw_place_drop(&at);
+	return r >= 0 && hw_place_protected(&at);
+}
+
 /* Whether the name is protected, but may be that of a directory. */
 int hw_place_makeable(const struct hw_place *p)
 {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -166,6 +167,92 @@ func TestGuardRefusesEveryCall(t *testing.T) {
 			}
 			if exists(t, filepath.Join(inside, ".envrc")) {
 				t.Error("the protected name exists")
+			}
+		})
+	}
+}
+
+// A protected name that exists has a cover, until somebody outside replaces the
+// entry: opening it for writing fails with EROFS all the same, by whatever path,
+// and everything else is opened as ever.
+func TestGuardRefusesWriting(t *testing.T) {
+	tools := requireGuardTools(t)
+	python := func(path, flags string) string {
+		return fmt.Sprintf(`python3 -c 'import os; f = os.open("%s", %s); os.write(f, b"evil") if (%s) & 3 else 0'`, path, flags, flags)
+	}
+	cases := map[string]string{
+		"write":            python(".envrc", "os.O_WRONLY"),
+		"both":             python(".envrc", "os.O_RDWR"),
+		"append":           python(".envrc", "os.O_WRONLY | os.O_APPEND"),
+		"truncate":         python(".envrc", "os.O_WRONLY | os.O_TRUNC"),
+		"truncate, read":   python(".envrc", "os.O_TRUNC"),
+		"access mode 3":    `python3 -c 'import os; os.open(".envrc", 3 | os.O_TRUNC)'`,
+		"create":           python(".envrc", "os.O_WRONLY | os.O_CREAT"),
+		"no follow":        python(".envrc", "os.O_WRONLY | os.O_NOFOLLOW"),
+		"odd O_EXCL":       python(".envrc", "os.O_WRONLY | os.O_EXCL"),
+		"dot dot":          "cd sub/deep; " + python("../../.envrc", "os.O_WRONLY"),
+		"symlinked parent": python("up/.envrc", "os.O_WRONLY"),
+		"symlink":          python("dangling", "os.O_WRONLY"),
+		"chain":            python("chain", "os.O_WRONLY"),
+		"proc self cwd":    python("/proc/self/cwd/.envrc", "os.O_WRONLY"),
+		"reopened":         `exec 7<.envrc; ` + python("/proc/self/fd/7", "os.O_WRONLY"),
+		"dd":               "echo evil | dd of=.envrc conv=notrunc 2>/dev/null",
+	}
+	for name, script := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, guarded := range []bool{false, true} {
+				dir := guardDir(t)
+				if err := os.WriteFile(filepath.Join(dir, ".envrc"), []byte("text"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				var names []string
+				if guarded {
+					names = []string{".envrc"}
+				}
+				out, ok := tools.run(t, dir, script, names...)
+				b, err := os.ReadFile(filepath.Join(dir, ".envrc"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch changed := string(b) != "text"; {
+				case !guarded && (!ok || !changed):
+					t.Fatalf("without the guard: got %q and %q, want a change", out, b)
+				case guarded && (ok || changed):
+					t.Errorf("got %q and %q, want a refusal", out, b)
+				}
+			}
+		})
+	}
+}
+
+// Opening what exists goes on to work: with the flags, the position and the
+// kinds of files that programs use.
+func TestGuardOpensWhatExists(t *testing.T) {
+	tools := requireGuardTools(t)
+	for name, script := range map[string]string{
+		"read protected": `test "$(cat .envrc)" = text`,
+		"write":          `python3 -c 'import os; f = os.open("file", os.O_WRONLY); os.write(f, b"new"); os.close(f)' && test "$(cat file)" = new`,
+		"both":           `python3 -c 'import os; f = os.open("file", os.O_RDWR | os.O_EXCL); os.lseek(f, 1, 0); assert os.read(f, 1) == b"\n"'`,
+		"truncate":       `python3 -c 'import os; os.open("file", os.O_RDONLY | os.O_TRUNC)' && test ! -s file`,
+		"through a link": `ln -s file l && python3 -c 'import os; os.write(os.open("l", os.O_WRONLY), b"new")' && grep -q new file`,
+		"nameless":       `python3 -c 'import os; f = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o640); assert os.fstat(f).st_mode & 0o777 == 0o640'`,
+		"absent":         `python3 -c 'import errno, os; os.open("absent", os.O_WRONLY)' 2>&1 | grep -q "No such file"`,
+		"a directory":    `python3 -c 'import os; os.open("sub", os.O_RDWR)' 2>&1 | grep -q "Is a directory"`,
+		"no follow":      `ln -s file l && python3 -c 'import os; os.open("l", os.O_WRONLY | os.O_NOFOLLOW)' 2>&1 | grep -q "symbolic links"`,
+		"devices":        `python3 -c 'import os; [os.open(p, os.O_RDWR) for p in ("/dev/null", "/dev/zero", "/dev/full")]; os.open("/dev/null", os.O_WRONLY)'`,
+		"a terminal":     `python3 -c 'import pty, os; m, s = pty.openpty(); os.write(os.open(os.ttyname(s), os.O_RDWR | os.O_NOCTTY), b"x"); assert os.read(m, 1) == b"x"'`,
+		"a pipe":         `mkfifo p && (cat p >got & python3 -c 'import os; os.write(os.open("p", os.O_WRONLY), b"x")'; wait) && test "$(cat got)" = x`,
+		"own memory":     `python3 -c 'open("/proc/self/mem", "r+b", buffering=0); open("/proc/self/comm", "r+").write("x")'`,
+		"an old pipe":    `python3 -c 'import os; r, w = os.pipe(); os.write(os.open("/proc/self/fd/%d" % w, os.O_WRONLY), b"x"); assert os.read(r, 1) == b"x"'`,
+		"read-only file": `chmod 444 file; test "$(id -u)" = 0 || ! python3 -c 'import os; os.open("file", os.O_WRONLY)' 2>/dev/null`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := guardDir(t)
+			if err := os.WriteFile(filepath.Join(dir, ".envrc"), []byte("text"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if out, ok := tools.run(t, dir, script, ".envrc"); !ok {
+				t.Errorf("got %q, want it to work", out)
 			}
 		})
 	}

@@ -203,7 +203,7 @@ func withStarter(limits []Rlimit) []Rlimit {
 func (p *pidOne) prepare() (start, error) {
 	plan := p.s.Plan
 	st := start{
-		newUserNS: true, ruleset: -1, filter: p.s.Filter, guard: plan.Guard,
+		newUserNS: true, ruleset: -1, filter: p.s.Filter, guard: plan.Guard, innerNS: plan.UserNS,
 		path: plan.Program, argv: plan.Argv, envp: plan.Env, cwd: plan.Cwd,
 		stdio: p.streams(), tty: p.slave, umask: plan.Umask,
 		sigIgnored: p.s.SigIgnored, sigBlocked: p.s.SigBlocked,

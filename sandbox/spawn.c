@@ -260,7 +260,7 @@ static void child(const struct hw_spawn *s)
 	/* After the guard, whose broker may need CAP_SYS_PTRACE for itself. */
 	drop_capabilities();
 	if (guard >= 0) {
-		int r = hw_guard_arm(guard);
+		int r = hw_guard_arm(guard, s->guard);
 		if (r < 0)
 			fail(HW_STEP_GUARD, -r, 2);
 	}

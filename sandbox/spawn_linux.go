@@ -45,6 +45,7 @@ type start struct {
 	flags      uint32
 	filter     []byte
 	guard      []Guarded
+	innerNS    bool // programs make user namespaces of their own
 	path       string
 	argv, envp []string
 	cwd        string
@@ -197,6 +198,9 @@ func (s start) nativeGuard() *C.struct_hw_guard {
 		C.hw_set_entry(entries, C.int(i), C.CString(e.Parent), C.CString(e.Name), C.CString(e.Rest))
 	}
 	g.entries, g.n = entries, C.int(len(s.guard))
+	if s.innerNS {
+		g.names_only = 1
+	}
 	return g
 }
 

@@ -83,7 +83,7 @@ int main(int argc, char **argv)
 		r = hw_guard_start(&g, &sock);
 	drop_capabilities();
 	if (!off && r == 0)
-		r = hw_guard_arm(sock);
+		r = hw_guard_arm(sock, &g);
 	if (r < 0) {
 		fprintf(stderr, "guard: %s\n", strerror(-r));
 		return 125;
