@@ -103,11 +103,8 @@ func (c *compiler) layers() error {
 	need := max(c.p.Require.LandlockABI, leastLandlock)
 	c.plan.Abi = min(c.h.Abi, newestABI)
 	if c.h.Abi < need {
-		d := Degradation{policy.LayerLandlock, fmt.Sprintf("Landlock ABI %d", need), "no Landlock"}
-		if c.h.Abi > 0 {
-			d.Found = fmt.Sprintf("Landlock ABI %d", c.h.Abi)
-		}
-		if err := c.degrade(d, "boot a kernel with Landlock (lsm=landlock,…), 5.13 or newer"); err != nil {
+		d := Degradation{policy.LayerLandlock, abiName(need), abiName(c.h.Abi)}
+		if err := c.degrade(d, fmt.Sprintf("boot a kernel with Landlock (lsm=landlock,…), %s or newer", landlockSince(need))); err != nil {
 			return err
 		}
 	}

@@ -54,6 +54,20 @@ func (fs Findings) Missing() Findings {
 // landlock(7). Truncation, which it does not cover, is held by read-only mounts.
 const leastLandlock = 2
 
+// abiName says which Landlock a kernel has.
+func abiName(abi int) string {
+	if abi == 0 {
+		return "no Landlock"
+	}
+	return fmt.Sprintf("Landlock ABI %d", abi)
+}
+
+// landlockSince is the kernel that an ABI came with.
+func landlockSince(abi int) string {
+	since := []string{"5.13", "5.19", "6.2", "6.7", "6.10", "6.12", "6.15"}
+	return since[min(max(abi, 1), len(since))-1]
+}
+
 // preflightTime bounds one preflight; a healthy machine needs some 20 ms.
 const preflightTime = 5 * time.Second
 
@@ -115,11 +129,11 @@ func landlockFinding(abi int, err error) Finding {
 	case err == nil:
 		f.Found, f.OK = fmt.Sprintf("ABI %d", abi), abi >= leastLandlock
 		if !f.OK {
-			f.Remedy = "use a kernel of at least 5.19"
+			f.Remedy = "use a kernel of at least " + landlockSince(leastLandlock)
 		}
 	case errors.Is(err, unix.ENOSYS):
 		f.Found = "not built into this kernel, or refused by a container's filter (ENOSYS)"
-		f.Remedy = "use a kernel with CONFIG_SECURITY_LANDLOCK; in a container, a seccomp profile that knows the landlock calls"
+		f.Remedy = "use a kernel of at least " + landlockSince(leastLandlock) + " with CONFIG_SECURITY_LANDLOCK; in a container, a seccomp profile that knows the landlock calls"
 	case errors.Is(err, unix.EOPNOTSUPP):
 		f.Found = "built in, but not switched on at boot (EOPNOTSUPP)"
 		f.Remedy = `add "landlock" to the lsm= list on the kernel's command line and reboot`
@@ -196,7 +210,7 @@ type machine struct {
 func lookAround() machine {
 	m := machine{kernel: kernelRelease(), cgroup: cgroupLayout(), root: os.Geteuid() == 0}
 	m.wsl = strings.Contains(strings.ToLower(m.kernel), "microsoft")
-	m.apparmor = readWord("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1"
+	m.apparmor = readWord("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" || confinedByAppArmor(readWord("/proc/self/attr/apparmor/current"))
 	m.noUsersUserns = readWord("/proc/sys/kernel/unprivileged_userns_clone") == "0"
 	if m.cgroup == LayoutV1 || m.cgroup == LayoutHybrid {
 		_, err := ownV1Group("devices")
@@ -220,6 +234,10 @@ func lookAround() machine {
 	}
 	return m
 }
+
+// confinedByAppArmor tells from the label of a process whether a profile refuses
+// it what the profile does not name.
+func confinedByAppArmor(label string) bool { return strings.HasSuffix(label, " (enforce)") }
 
 // maskedInProc are what every engine mounts something over and nobody else does;
 // which of them exist depends on the kernel.

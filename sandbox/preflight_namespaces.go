@@ -142,6 +142,8 @@ func (m machine) remedy(r probeResult) string {
 		return "load the kernel modules nf_tables and nft_tproxy; without them only the ports that the policy names are captured"
 	case r.Step == probeOverlay:
 		return ""
+	case r.Step == probeMount && r.is(unix.ENOSYS):
+		return "use a kernel of at least 5.12"
 	case r.Step == probePivot && r.Error != "":
 		return "start hermes-wrap from a root file system that is mounted: the initramfs cannot be replaced by another"
 	case r.Step == probeProc && refused && m.container != "":

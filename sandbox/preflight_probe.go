@@ -181,6 +181,10 @@ func tryMount() error {
 	if err := unix.Mount("probe", probeDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k"); err != nil {
 		return fmt.Errorf("mount tmpfs: %w", err)
 	}
+	// What is set is set already: the question is whether the kernel has the call.
+	if err := unix.MountSetattr(unix.AT_FDCWD, probeDir, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID}); err != nil {
+		return fmt.Errorf("mount_setattr: %w", err)
+	}
 	return nil
 }
 

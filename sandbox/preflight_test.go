@@ -129,6 +129,13 @@ func TestNamespaceFindings(t *testing.T) {
 			refused(probePivot, unix.EINVAL),
 		}, machine{}, "another root", "initramfs"},
 		{"a step that does not come back", []probeResult{{Step: probeClone}, {Step: probeMap}, {Step: probeLoopback}}, machine{}, "nf_tables TPROXY", "nft_tproxy"},
+		{"a kernel without mount_setattr", []probeResult{
+			{Step: probeClone},
+			{Step: probeMap},
+			{Step: probeLoopback},
+			{Step: probeTproxy},
+			refused(probeMount, unix.ENOSYS),
+		}, machine{}, "mounts inside", "5.12"},
 		{"old kernel", []probeResult{refused(probeClone, unix.EINVAL)}, machine{}, "user namespace", "CONFIG_USER_NS"},
 	}
 	for _, c := range cases {
@@ -165,6 +172,24 @@ func TestCgroupFinding(t *testing.T) {
 		f := c.m.cgroupFinding()
 		if f.OK != (c.remedy == "") || !strings.Contains(f.Remedy, c.remedy) || (!f.OK && len(Findings{f}.Missing()) != 1) {
 			t.Errorf("%s: got %+v", name, f)
+		}
+	}
+}
+
+func TestLandlockSince(t *testing.T) {
+	for abi, want := range map[int]string{0: "5.13", 1: "5.13", 2: "5.19", 6: "6.12", 7: "6.15", 99: "6.15"} {
+		if got := landlockSince(abi); got != want {
+			t.Errorf("%d: got %s, want %s", abi, got, want)
+		}
+	}
+}
+
+func TestConfinedByAppArmor(t *testing.T) {
+	for label, want := range map[string]bool{
+		"": false, "unconfined": false, "hermes-wrap (unconfined)": false, "other (complain)": false, "other (enforce)": true, "a//b (enforce)": true,
+	} {
+		if got := confinedByAppArmor(label); got != want {
+			t.Errorf("%q: got %v, want %v", label, got, want)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (c *compiler) foresee() error {
 	if c.h.Abi < weakABI {
 		return &LackError{
 			Layer: policy.LayerLandlock, Feature: "a sandbox without namespaces",
-			Needed: fmt.Sprintf("Landlock ABI %d", weakABI), Found: fmt.Sprintf("Landlock ABI %d", c.h.Abi), Hint: f.Remedy,
+			Needed: abiName(weakABI), Found: abiName(c.h.Abi), Hint: f.Remedy,
 		}
 	}
 	for what, asked := range map[string]bool{
