@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
 
 	"github.com/hermes-wrap/hermes-wrap/prove/escape"
 	"github.com/hermes-wrap/hermes-wrap/prove/faults"
@@ -27,6 +30,10 @@ var parts = []part{
 
 // peers runs the table of escapes against all other sandboxes that are known.
 func peers(ctx context.Context, o report.Options) (report.Part, error) {
+	install := exec.CommandContext(ctx, filepath.Join(o.Root, "prove", "escape", "install-peers"), filepath.Join(o.Work, "tools"))
+	if out, err := install.CombinedOutput(); err != nil {
+		return report.Part{}, fmt.Errorf("install other sandboxes: %w\n%s", err, out)
+	}
 	o.Sandbox = "all"
 	return escape.Run(ctx, o)
 }
