@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
@@ -12,7 +13,9 @@ import (
 // secretName recognises names that usually hold a secret. A name that the
 // policy allows by a pattern is still kept out when it looks like one; listing
 // it under env.secret lets it pass.
-var secretName = regexp.MustCompile(`(?i)(^|_)(KEY|KEYS|APIKEY|TOKEN|TOKENS|SECRET|SECRETS|PASSWORD|PASSWD|PASS|PASSPHRASE|PWD_HASH|CREDENTIAL|CREDENTIALS|AUTH|COOKIE|SESSION|DSN|PRIVATE|CERT_KEY|PAT|CREDS|JWT|BEARER|WEBHOOK|CONNECTION_STRING)(_|$)|_PWD$|^(OP_SESSION|DATABASE_URL|REDIS_URL|MONGO|PG(PASSWORD|PASSFILE)|AWS_|AZURE_|GOOGLE_APPLICATION|GCP_|NPM_CONFIG_.*AUTH|GH_|GITHUB_|GITLAB_)`)
+var secretName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(^|_)(KEY|KEYS|APIKEY|TOKEN|TOKENS|SECRET|SECRETS|PASSWORD|PASSWD|PASS|PASSPHRASE|PWD_HASH|CREDENTIAL|CREDENTIALS|AUTH|COOKIE|SESSION|DSN|PRIVATE|CERT_KEY|PAT|CREDS|JWT|BEARER|WEBHOOK|CONNECTION_STRING)(_|$)|_PWD$|^(OP_SESSION|DATABASE_URL|REDIS_URL|MONGO|PG(PASSWORD|PASSFILE)|AWS_|AZURE_|GOOGLE_APPLICATION|GCP_|NPM_CONFIG_.*AUTH|GH_|GITHUB_|GITLAB_)`)
+})
 
 // neverInherit are names that steer a loader, an interpreter or a client; they
 // pass only when the policy sets them.
@@ -67,7 +70,7 @@ func EnvVerdict(e policy.Env, name string) (bool, string) {
 	if matchesAny(neverInherit, name) && !exact {
 		return false, "it steers a loader, an interpreter or a client, and env.allow does not name it exactly"
 	}
-	if secretName.MatchString(name) && !matchesName(e.Secret, name) {
+	if secretName().MatchString(name) && !matchesName(e.Secret, name) {
 		return false, "its name looks like a secret, and env.secret does not list it"
 	}
 	return true, "env.allow lists it"

@@ -157,7 +157,9 @@ func TestStarting(t *testing.T) {
 			group bool
 			want  string
 		}{{false, "child\n"}, {true, ""}} {
-			id := s.start(t, wire.Request{Argv: []string{"sh", "-c", "(sleep 1; echo child) & exec sleep 600"}})
+			_ = os.Remove(filepath.Join(dir, "up"))
+			id := s.start(t, wire.Request{Argv: []string{"sh", "-c", "(sleep 1; echo child) & : >up; exec sleep 600"}})
+			waitFile(t, filepath.Join(dir, "up"))
 			s.ask(t, wire.Request{Op: "signal", Task: id, Signal: int(unix.SIGTERM), Group: c.group})
 			if out, ws := s.wait(t, id); ws.Signal() != unix.SIGTERM || out != c.want {
 				t.Errorf("group %v: got status %v and %q, want SIGTERM and %q", c.group, ws, out, c.want)
