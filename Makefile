@@ -23,7 +23,7 @@ GOLANGCI := golangci-lint
 
 export CGO_ENABLED := 1
 
-.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak supervise state fuzz prove kernels packages packages-test install uninstall clean
+.PHONY: help deps build demo demo-hermes test check lint fmt vet generate current bench soak supervise state fuzz prove kernels vulncheck sbom packages packages-test install uninstall clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -101,6 +101,12 @@ prove: build ## try to break out in every way known, and write docs/proof.md (SA
 
 kernels: build ## boot Debian's kernels in QEMU and try the sandbox on each (as root)
 	@$(PROVE) --only kernels $(PROVEFLAGS)
+
+vulncheck: ## look for known vulnerabilities that the binary can reach (GOVULNDB names the database)
+	@packaging/vulncheck
+
+sbom: build ## write what the binary is built from to bin/hermes-wrap.cdx.json
+	@packaging/sbom $(BIN) $(BIN).cdx.json
 
 packages: build ## make deb, rpm, apk and tarball in bin/packages
 	@packaging/build $(BIN)

@@ -328,7 +328,7 @@ func (w *world) drop() {
 
 // settle waits until everything that arrived so far was taken in.
 func (w *world) settle(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, c := range w.udp {
 		if err := knock(ctx, c.LocalAddr().String()); err != nil {
@@ -351,7 +351,7 @@ func (w *world) settle(ctx context.Context) error {
 		switch {
 		case waiting+n == 0:
 			return nil
-		case time.Since(began) > 2*patience:
+		case time.Since(began) > 10*patience:
 			return errors.New("settle: connections that nobody accepts")
 		case time.Since(began) > patience:
 			w.drop()
