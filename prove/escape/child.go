@@ -89,7 +89,17 @@ func (s Settings) live(ctx context.Context, n int, o orders, queue <-chan job, s
 	// The kernel ends what a thread started when the thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	// The world cannot remove what it has mounted something on.
+	tmp, err := os.MkdirTemp("", "escapes-world-")
+	if err != nil {
+		return false, err
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return false, err
+	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", worldArg)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	cmd.SysProcAttr = separate()
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
