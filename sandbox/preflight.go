@@ -203,6 +203,8 @@ type machine struct {
 	// noUsersUserns says that Debian's own switch refuses user namespaces to all
 	// but root of the machine, so also to init inside, which root starts.
 	noUsersUserns bool
+	// noPtrace: nobody may look into another process.
+	noPtrace bool
 	// noDevices: controllers on v1, but not that of devices.
 	noDevices bool
 }
@@ -212,6 +214,7 @@ func lookAround() machine {
 	m.wsl = strings.Contains(strings.ToLower(m.kernel), "microsoft")
 	m.apparmor = readWord("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" || confinedByAppArmor(readWord("/proc/self/attr/apparmor/current"))
 	m.noUsersUserns = readWord("/proc/sys/kernel/unprivileged_userns_clone") == "0"
+	m.noPtrace = readWord("/proc/sys/kernel/yama/ptrace_scope") == "3"
 	if m.cgroup == LayoutV1 || m.cgroup == LayoutHybrid {
 		_, err := ownV1Group("devices")
 		m.noDevices = err != nil

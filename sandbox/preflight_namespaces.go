@@ -18,6 +18,7 @@ const (
 	probeMount    = "mount"    // private mounts and a tmpfs
 	probeProc     = "proc"     // a fresh /proc
 	probeNested   = "nested"   // a second user namespace, for the agent's own uid
+	probeLook     = "look"     // a descriptor of another process of ours
 	probeOverlay  = "overlay"  // an overlay of two directories
 	probePivot    = "pivot"    // another root in the place of the first
 )
@@ -74,7 +75,7 @@ var namespaceSteps = []struct {
 	}},
 	{probeMount, Finding{
 		Feature: "mounts inside", NeededBy: "the private root",
-		Needed: "CAP_SYS_ADMIN in the new namespace", Layer: policy.LayerNamespaces,
+		Needed: "CAP_SYS_ADMIN in the new namespace, and mount_setattr(2)", Layer: policy.LayerNamespaces,
 	}},
 	{probeProc, Finding{
 		Feature: "fresh /proc", NeededBy: "hiding other processes",
@@ -83,6 +84,10 @@ var namespaceSteps = []struct {
 	{probeNested, Finding{
 		Feature: "nested user namespace", NeededBy: "init outside the agent's reach; the limit of tasks",
 		Needed: "a user namespace inside the first", Layer: policy.LayerNamespaces,
+	}},
+	{probeLook, Finding{
+		Feature: "descriptors of our own processes", NeededBy: "names that must not come into existence",
+		Needed: "pidfd_getfd(2)", Layer: policy.LayerSeccomp,
 	}},
 	{probeOverlay, Finding{
 		Feature: "overlay", NeededBy: "copy-on-write trees, which are copied without it",
@@ -142,6 +147,10 @@ func (m machine) remedy(r probeResult) string {
 		return "load the kernel modules nf_tables and nft_tproxy; without them only the ports that the policy names are captured"
 	case r.Step == probeOverlay:
 		return ""
+	case r.Step == probeLook && m.noPtrace:
+		return "have the administrator set kernel.yama.ptrace_scope to 2 or less (3 stays until the next boot)"
+	case r.Step == probeLook:
+		return "start it where pidfd_getfd(2) is allowed: Linux 5.6, and in a container a seccomp profile that has it"
 	case r.Step == probeMount && r.is(unix.ENOSYS):
 		return "use a kernel of at least 5.12"
 	case r.Step == probePivot && r.Error != "":

@@ -124,7 +124,7 @@ func probeSteps(hooks ProbeHooks) []probeStep {
 		steps = append(steps, probeStep{probeTproxy, hooks.Tproxy})
 	}
 	return append(steps, probeStep{probeMount, tryMount}, probeStep{probeProc, tryProc},
-		probeStep{probeNested, tryNested}, probeStep{probeOverlay, tryOverlay}, probeStep{probePivot, tryPivot})
+		probeStep{probeNested, tryNested}, probeStep{probeLook, tryLook}, probeStep{probeOverlay, tryOverlay}, probeStep{probePivot, tryPivot})
 }
 
 // probeDir is a directory that every machine has; a tmpfs covers it inside.
@@ -146,6 +146,32 @@ func tryNested() error {
 	}
 	_ = cmd.Wait()
 	return nil
+}
+
+// tryLook takes a descriptor of a child of ours, which waits for its input and
+// leaves: what the guard of protected names does with the agent's.
+func tryLook() error {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{ProbeName}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start a child: %w", errno(err))
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	pidfd, err := unix.PidfdOpen(cmd.Process.Pid, 0)
+	if err != nil {
+		return fmt.Errorf("pidfd_open: %w", err)
+	}
+	defer unix.Close(pidfd)
+	fd, err := unix.PidfdGetfd(pidfd, 0, 0)
+	if err != nil {
+		return fmt.Errorf("pidfd_getfd: %w", err)
+	}
+	return unix.Close(fd)
 }
 
 // errno keeps the kernel's words of an error of package os.
