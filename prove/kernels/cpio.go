@@ -18,6 +18,8 @@ func (a *archive) file(name string, mode uint32, content []byte) {
 	a.entry(name, 0o100000|mode, content)
 }
 
+func (a *archive) link(name, to string) { a.entry(name, 0o120777, []byte(to)) }
+
 func (a *archive) entry(name string, mode uint32, content []byte) {
 	a.n++
 	links := 1

@@ -1,7 +1,9 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,26 +23,43 @@ func goldenFile(root, version string) string {
 }
 
 // readGolden gives what is expected of a kernel: what was written down for it,
-// else for the newest one before it. of says which.
+// and where nothing was, what was for the newest one before it. of is the newest
+// whose words are used.
 func readGolden(root, version string) (g golden, of string, err error) {
 	files, err := filepath.Glob(goldenFile(root, "*"))
 	if err != nil {
 		return nil, "", err
 	}
+	var before []string
 	for _, f := range files {
-		v := strings.TrimSuffix(filepath.Base(f), ".txt")
-		if !newer(v, version) && (of == "" || newer(v, of)) {
-			of = v
+		if v := strings.TrimSuffix(filepath.Base(f), ".txt"); !newer(v, version) {
+			before = append(before, v)
 		}
 	}
-	if of == "" {
-		return golden{}, "", nil
+	slices.SortFunc(before, func(a, b string) int {
+		if newer(a, b) {
+			return 1
+		}
+		return -1
+	})
+	g = golden{}
+	for _, of = range before {
+		own, err := readOwn(root, of)
+		if err != nil {
+			return nil, "", err
+		}
+		maps.Copy(g, own)
 	}
-	b, err := os.ReadFile(goldenFile(root, of))
-	if err != nil {
-		return nil, "", err
+	return g, of, nil
+}
+
+// readOwn gives what was written down for one kernel, and nothing when nothing was.
+func readOwn(root, version string) (golden, error) {
+	b, err := os.ReadFile(goldenFile(root, version))
+	if errors.Is(err, fs.ErrNotExist) {
+		return golden{}, nil
 	}
-	return parseGolden(string(b)), of, nil
+	return parseGolden(string(b)), err
 }
 
 func parseGolden(text string) golden {

@@ -93,6 +93,15 @@ func oneRemedy(stderr string) (wrong []string) {
 	return wrong
 }
 
+// judgeLabel is about which profile was attached; the run itself is ended.
+func judgeLabel(a protocol.Answer) (v verdict) {
+	v.Short, v.Said = "attached", a.Stdout
+	if !hasLine(a.Stdout, "hermes-wrap (unconfined)") {
+		v.wrong("the packaged profile was not attached: %s%s", a.Stdout, a.Stderr)
+	}
+	return v
+}
+
 func judgeFetch(a protocol.Answer) (v verdict) {
 	v = judgeOutcome(a)
 	if a.Exit == 0 && !strings.Contains(a.Stdout, "reached the allowed host") {

@@ -83,6 +83,10 @@ func (b builder) input(ctx context.Context, dir string, job protocol.Job) (strin
 			return "", err
 		}
 	}
+	profile := filepath.Join(b.o.Root, "packaging", "apparmor", "hermes-wrap")
+	if err := copyFile(profile, filepath.Join(tree, "apparmor.profile"), 0o644); err != nil {
+		return "", err
+	}
 	for _, p := range policies {
 		if err := copyFile(p, filepath.Join(tree, filepath.Base(p)), 0o644); err != nil {
 			return "", err
@@ -92,7 +96,7 @@ func (b builder) input(ctx context.Context, dir string, job protocol.Job) (strin
 	if _, err := b.script(ctx, "input", tree, image); err != nil {
 		return "", err
 	}
-	return image, os.RemoveAll(tree)
+	return image, nil
 }
 
 func copyFile(from, to string, mode os.FileMode) error {

@@ -14,33 +14,40 @@ import (
 
 const mebi = 1 << 20
 
-// bombMemory takes 16 MiB after another up to 640, and says each time how much
+// bombMemory takes 16 MiB after another up to 320, and says each time how much
 // it has.
 func bombMemory() error {
 	var all [][]byte
-	for n := 16; n <= 640; n += 16 {
+	for n := 16; n <= 320; n += 16 {
 		b := make([]byte, 16*mebi)
 		for i := 0; i < len(b); i += os.Getpagesize() {
 			b[i] = byte(n)
 		}
 		all = append(all, b)
-		fmt.Println("MiB", n)
+		fmt.Fprintln(os.Stdout, "MiB", n)
 	}
-	fmt.Println("DONE", len(all))
+	fmt.Fprintln(os.Stdout, "DONE", len(all))
 	return nil
 }
 
-// bombFork starts up to 200 processes that stay, and says how many it got.
+// bombFork starts up to 100 processes that stay, and says how many it got.
 func bombFork() error {
-	n := 0
-	for ; n < 200; n++ {
-		if err := exec.Command("/bin/sleep", "100").Start(); err != nil {
-			fmt.Println("refused:", err)
+	var all []*exec.Cmd
+	for len(all) < 100 {
+		c := exec.Command("/bin/sleep", "100")
+		if err := c.Start(); err != nil {
+			fmt.Fprintln(os.Stdout, "refused:", err)
 			break
 		}
+		all = append(all, c)
 	}
-	fmt.Println("processes", n)
-	return nil
+	fmt.Fprintln(os.Stdout, "processes", len(all))
+	var err error
+	for _, c := range all {
+		err = errors.Join(err, c.Process.Kill())
+		_ = c.Wait() // it was killed
+	}
+	return err
 }
 
 // burn keeps one processor busy for two seconds and says what it got of it, in
@@ -57,7 +64,7 @@ func burn() error {
 		return err
 	}
 	used := time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	fmt.Println("thousandths", int(1000*used/time.Since(began)))
+	fmt.Fprintln(os.Stdout, "thousandths", int(1000*used/time.Since(began)))
 	return nil
 }
 
@@ -73,6 +80,6 @@ func fetch() error {
 	if string(b) != allowedAnswer {
 		return errors.Join(fmt.Errorf("status %d: %q", resp.StatusCode, b), err)
 	}
-	fmt.Println(allowedAnswer)
+	fmt.Fprintln(os.Stdout, allowedAnswer)
 	return nil
 }

@@ -58,7 +58,7 @@ func cgroups(layout string) error {
 		if err := (mount{"cgroup", root, "tmpfs", 0, "mode=755"}).do(); err != nil {
 			return err
 		}
-		for _, c := range []string{"memory", "pids", "cpu"} {
+		for _, c := range []string{"memory", "pids", "cpu", "devices", "freezer"} {
 			if err := (mount{"cgroup", filepath.Join(root, c), "cgroup", 0, c}).do(); err != nil {
 				return err
 			}

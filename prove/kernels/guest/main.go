@@ -30,7 +30,7 @@ func main() {
 	}
 	err := do()
 	if err != nil {
-		fmt.Printf("%s: %v\n", protocol.Lost, err)
+		fmt.Fprintf(os.Stdout, "%s: %v\n", protocol.Lost, err)
 	}
 	unix.Sync()
 	// The last console line has to leave the machine before it goes.
@@ -77,6 +77,9 @@ func early() error {
 		if err := load(name); err != nil {
 			return err
 		}
+	}
+	if exists("/in/job.json") {
+		return stepsMain()
 	}
 	for _, m := range []mount{
 		{protocol.DiskRoot, "/new", "ext4", 0, ""},

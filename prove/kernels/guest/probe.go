@@ -47,12 +47,12 @@ func probe(args []string) error {
 		{"mount", func() error { return unix.Mount("none", "/mnt", "tmpfs", 0, "") }},
 	} {
 		if err := t.try(); err != nil {
-			fmt.Printf("held %s: %v\n", t.name, err)
+			fmt.Fprintf(os.Stdout, "held %s: %v\n", t.name, err)
 		} else {
-			fmt.Printf("ESCAPED %s\n", t.name)
+			fmt.Fprintf(os.Stdout, "ESCAPED %s\n", t.name)
 		}
 	}
-	fmt.Println("DONE")
+	fmt.Fprintln(os.Stdout, "DONE")
 	return nil
 }
 
@@ -75,7 +75,8 @@ func signalOther(pid int) error {
 	return nil
 }
 
-const patience = 3 * time.Second
+// patience is for servers that speak at once; a denied client is kept for longer.
+const patience = 1500 * time.Millisecond
 
 // hear connects, and succeeds when it hears the canary.
 func hear(network, address string) error {

@@ -40,7 +40,7 @@ func stepsMain() error {
 		return err
 	}
 	// Whatever is wrong, the machine does not go on for ever.
-	fmt.Println(protocol.Begin)
+	fmt.Fprintln(os.Stdout, protocol.Begin)
 	rep := protocol.Report{Kernel: release()}
 	if !job.Systemd {
 		err = furnish(job)
@@ -59,7 +59,7 @@ func stepsMain() error {
 	if err := writeDisk(b); err != nil {
 		return err
 	}
-	fmt.Println(protocol.End)
+	fmt.Fprintln(os.Stdout, protocol.End)
 	return nil
 }
 
@@ -92,10 +92,24 @@ func steps(job protocol.Job, rep *protocol.Report) error {
 	}
 	rep.Uptime = uptime()
 	for _, s := range job.Steps {
-		fmt.Printf("%s %s (%s)\n", protocol.Step, s.Name, s.User)
+		fmt.Fprintf(os.Stdout, "%s %s (%s)\n", protocol.Step, s.Name, s.User)
 		rep.Answers = append(rep.Answers, w.run(s))
+		reap()
 	}
 	return nil
+}
+
+// reap is what a first process owes to orphans. Nothing of ours that is waited
+// for runs between two steps.
+func reap() {
+	if os.Getpid() != 1 {
+		return
+	}
+	for {
+		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); pid <= 0 || err != nil {
+			return
+		}
+	}
 }
 
 func (w *world) run(s protocol.Ask) protocol.Answer {

@@ -65,7 +65,9 @@ func (w *world) open() error {
 	}
 	for _, at := range []struct{ network, address string }{
 		{"tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(loopbackPort))},
-		{"tcp", "203.0.113.11:80"}, {"tcp", "203.0.113.10:81"}, {"unix", abstractName},
+		{"tcp", "203.0.113.11:80"},
+		{"tcp", "203.0.113.10:81"},
+		{"unix", abstractName},
 	} {
 		if err := w.say(at.network, at.address); err != nil {
 			return err

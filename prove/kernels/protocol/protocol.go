@@ -29,6 +29,9 @@ type Job struct {
 	// Systemd starts the distribution's service manager as the first process,
 	// which runs the steps as a service.
 	Systemd bool `json:"systemd,omitempty"`
+	// Minimal leaves the root file system away: all there is is the initramfs with
+	// a static shell and what is under test.
+	Minimal bool `json:"minimal,omitempty"`
 	// Cgroups is what is mounted at /sys/fs/cgroup: "v2", "v1", "none", or
 	// "delegated" for v2 with a subtree of the user's.
 	Cgroups string   `json:"cgroups,omitempty"`
