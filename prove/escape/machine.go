@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -64,9 +65,29 @@ func observe(bin string) system {
 				continue
 			}
 		}
+		if path == "/proc/net/ipv6_route" {
+			text = []byte(routes(string(text)))
+		}
 		m[path] = string(text)
 	}
 	return m
+}
+
+// routes drops from /proc/net/ipv6_route what changes when a route is used: its
+// counters, and what the kernel remembers for a while (RTF_CACHE).
+func routes(text string) string {
+	var kept []string
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) != 10 {
+			continue
+		}
+		if flags, err := strconv.ParseUint(f[8], 16, 32); err != nil || flags&unix.RTF_CACHE == 0 {
+			kept = append(kept, strings.Join(slices.Delete(f, 6, 8), " "))
+		}
+	}
+	slices.Sort(kept)
+	return strings.Join(kept, "\n")
 }
 
 // changed says what is different now.

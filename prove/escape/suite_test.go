@@ -2,6 +2,7 @@ package escape
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -316,5 +317,16 @@ func TestCompared(t *testing.T) {
 	}
 	if len(p.Missing) != 1 || p.Missing[0].ID != "landrun" {
 		t.Errorf("missing: got %v, want landrun once", p.Missing)
+	}
+}
+
+func TestRoutesIgnoreUse(t *testing.T) {
+	const line = "fd000000000000000000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000100 %s 00000001     lo\n"
+	before := routes(fmt.Sprintf(line, "00000001 00000000"))
+	if after := routes(fmt.Sprintf(line, "00000003 00000007")); after != before || before == "" {
+		t.Errorf("got %q after use, want %q", after, before)
+	}
+	if routes(strings.Replace(fmt.Sprintf(line, "00000001 00000000"), " 40 ", " 30 ", 1)) == before {
+		t.Error("got another route taken for the same")
 	}
 }
