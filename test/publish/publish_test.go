@@ -316,7 +316,7 @@ func TestManyConnections(t *testing.T) {
 // A launcher that is short of descriptors refuses, and goes on once it has some.
 func TestFewDescriptors(t *testing.T) {
 	b := prepare(t)
-	b.run(t, "sh", "-c", `ulimit -n 80; exec "$@"`, "sh")
+	b.run(t, "sh", "-c", `ulimit -n 96; exec "$@"`, "sh")
 	var all []net.Conn
 	for range 300 {
 		if c, err := net.DialTimeout("tcp", "127.0.0.1:"+b.ports["bytes"], time.Second); err == nil {
