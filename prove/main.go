@@ -118,9 +118,14 @@ func run(f flags) error {
 			continue
 		}
 		if f.only != "" && !slices.Contains(strings.Split(f.only, ","), p.name) {
-			if old, err := report.Load(dir, p.name); err == nil && f.write != "" {
-				found = append(found, old)
+			if f.write == "" {
+				continue
 			}
+			old, err := report.Load(dir, p.name)
+			if err != nil {
+				old = report.Part{Name: p.name, Title: p.name, Absent: true}
+			}
+			found = append(found, old)
 			continue
 		}
 		got, err := f.one(ctx, dir, p)

@@ -45,7 +45,9 @@ func Page(h Head, parts []Part) string {
 		h.Kernel, h.Machine, h.When.UTC().Format("2006-01-02 15:04 UTC"), kind, h.Seed, h.Took.Round(time.Second))
 	summary(&b, parts)
 	for _, p := range parts {
-		p.write(&b)
+		if !p.Absent {
+			p.write(&b)
+		}
 	}
 	return b.String()
 }
@@ -53,6 +55,10 @@ func Page(h Head, parts []Part) string {
 func summary(b *strings.Builder, parts []Part) {
 	b.WriteString("| part | version | began | took | result |\n|---|---|---|---|---|\n")
 	for _, p := range parts {
+		if p.Absent {
+			fmt.Fprintf(b, "| %s | | | | **not run** |\n", p.Title)
+			continue
+		}
 		result := "green"
 		if faults := p.Faults(); len(faults) > 0 {
 			result = fmt.Sprintf("**%d failed**", len(faults))

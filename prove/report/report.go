@@ -51,6 +51,8 @@ type Part struct {
 	Missing []Missing
 	// Notes are remarks below the tables.
 	Notes []string
+	// Absent says that the part has not been run.
+	Absent bool
 	// Release, Began and Took are filled in by who runs the part.
 	Release string
 	Began   time.Time

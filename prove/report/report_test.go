@@ -28,8 +28,8 @@ func TestPage(t *testing.T) {
 		Name: "escapes", Title: "Escape suite: tried", Failed: []string{"a\nb"},
 		Tables: []Table{{Columns: []string{"id", "result"}, Rows: [][]string{{"A01", "x|y\x1b[31m"}}}},
 	}
-	page := Page(Head{Seed: 7}, []Part{p})
-	for _, want := range []string{"(#escape-suite-tried)", "**1 failed**", "* a b\n", `| A01 | x\|y [31m |`, "seed 7"} {
+	page := Page(Head{Seed: 7}, []Part{p, {Title: "kernels", Absent: true}})
+	for _, want := range []string{"| kernels | | | | **not run** |", "(#escape-suite-tried)", "**1 failed**", "* a b\n", `| A01 | x\|y [31m |`, "seed 7"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("got %q, want %q in it", page, want)
 		}
