@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,14 +74,17 @@ func launch(ctx context.Context, program string, args []string, file string, say
 	// It clears its directories away when it is asked to end.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
-	out, err := cmd.CombinedOutput()
+	if say == nil {
+		say = func(string, ...any) {}
+	}
+	out := &progress{say: say, every: 30 * time.Second, told: time.Now()}
+	cmd.Stdout, cmd.Stderr = out, out
+	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
-		return r, fmt.Errorf("run the table: %w\n%s", err, lastLines(string(out), 20))
+		return r, fmt.Errorf("run the table: %w\n%s", err, out.end(20))
 	}
-	if say != nil {
-		say("%s", lastLines(string(out), 1))
-	}
+	say("%s", out.end(1))
 	b, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(b, &r)
@@ -116,10 +120,18 @@ func partOf(cases []Case, r Record) report.Part {
 			}
 		}
 	}
+	again := map[string]bool{}
+	for _, x := range r.Results {
+		if x.Again {
+			again[x.ID] = true
+		}
+	}
 	p.Tables = []report.Table{matrix(cases, r), list(cases, r)}
 	p.Notes = []string{
 		fmt.Sprintf("%d runs were contained, %d escaped, %d failed, %d were not exercised; %d random variants were no attacks bare and were dropped.",
 			total[StatusContained], total[StatusEscaped], total[StatusFailed], total[StatusNotExercised], total[StatusDropped]),
+		fmt.Sprintf("Runs that did not come to their end at first, or twins without effect, were tried a second time, escapes never: %s.",
+			orNone(slices.Sorted(maps.Keys(again)))),
 		fmt.Sprintf("One case again: `go run ./prove/escape/escapes --bin bin/hermes-wrap --case ID --seed %d -v`.", r.Seed),
 	}
 	return p

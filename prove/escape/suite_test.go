@@ -330,3 +330,50 @@ func TestRoutesIgnoreUse(t *testing.T) {
 		t.Error("got another route taken for the same")
 	}
 }
+
+// TestSecondTry: who comes too late may try again, who escaped may not.
+func TestSecondTry(t *testing.T) {
+	got := results(t, "env", `
+=== A1 late
+title: The first run does not come to its end
+control: own
+--- host
+mkdir "$LIB/late" || echo DONE
+--- control
+cat "$OUTSIDE/secret"
+
+=== A2 once
+title: Only the first run escapes
+control: own
+--- host
+mkdir "$LIB/once" && cat "$OUTSIDE/secret"
+echo DONE
+--- control
+cat "$OUTSIDE/secret"
+
+=== A3 never
+title: No run comes to its end
+control: own
+--- host
+true
+--- control
+cat "$OUTSIDE/secret"
+
+=== A4 twin
+title: The twin does damage at the second try
+control: own
+--- host
+echo DONE
+--- control
+mkdir "$LIB/twin" || cat "$OUTSIDE/secret"
+`)
+	want := map[string]Result{"A1": {Status: StatusContained, Again: true}, "A2": {Status: StatusEscaped}, "A3": {Status: StatusFailed, Again: true}, "A4": {Status: StatusContained, Again: true}}
+	for _, r := range got {
+		if w := want[r.ID]; r.Status != w.Status || r.Again != w.Again {
+			t.Errorf("%s: got %s, again %t, %q, want %s, again %t", r.ID, r.Status, r.Again, r.Reason, w.Status, w.Again)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("got %d results, want %d", len(got), len(want))
+	}
+}
