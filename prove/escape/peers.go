@@ -14,8 +14,6 @@ import (
 type peer struct {
 	// Says describes the configuration.
 	Says string
-	// Unable says why it cannot be tried at all.
-	Unable string
 	// Script gives the body of the sandbox command, and may write files.
 	Script func(c peerPlace) string
 	// Program is what must be there, on the PATH or in the directory of tools.
@@ -39,7 +37,10 @@ func (c peerPlace) clean() string {
 		quoted(binPath), quoted(c.Home), quoted(c.account.Name), quoted(c.account.Name))
 }
 
-const custom = "@other"
+const (
+	custom   = "@other"
+	firejail = "@firejail"
+)
 
 // peers are the sandboxes that are known, by their configuration's name.
 var peers = map[string]peer{ //nolint:gochecknoglobals // a constant
@@ -61,9 +62,16 @@ var peers = map[string]peer{ //nolint:gochecknoglobals // a constant
 				c.Program, args, quoted(c.Home), quoted(c.Work), quoted(c.Work), quoted(c.Work))
 		},
 	},
-	"@firejail": {
+	firejail: {
 		Program: "firejail",
-		Unable:  "firejail takes the namespaces of the world for a sandbox that is there already, and runs the command without one",
+		Says:    "no capabilities, no new privileges, a user namespace, its default filter, no network, no D-Bus, private /tmp, /dev and /var/cache, of the home directory the workspace alone, the system read-only, a clean environment.",
+		Script: func(c peerPlace) string {
+			return c.clean() + fmt.Sprintf(`%s --quiet --noprofile --deterministic-exit-code --deterministic-shutdown --caps.drop=all --nonewprivs --noroot --nogroups `+
+				`--seccomp --seccomp.block-secondary --restrict-namespaces --protocol=unix,inet,inet6 --net=none --ipc-namespace --dbus-user=none --dbus-system=none `+
+				`--private-tmp --private-dev --private-cache --disable-mnt --nosound --noinput --novideo --no3d --nodvd --notv --nou2f `+
+				`--read-only=/ --read-write=%s --whitelist=%s -- "$@"`,
+				c.Program, quoted(c.Work), quoted(c.Work))
+		},
 	},
 	"@landrun": {
 		Program: "landrun",
@@ -143,8 +151,8 @@ func (p peer) program(tools string) string {
 
 // missing says why a peer cannot be tried here; "" when it can.
 func (p peer) missing(tools string) string {
-	if p.Unable == "" && p.Program != "" && p.program(tools) == "" {
+	if p.Program != "" && p.program(tools) == "" {
 		return "no " + p.Program
 	}
-	return p.Unable
+	return ""
 }
