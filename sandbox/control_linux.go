@@ -106,12 +106,26 @@ func (c *Channel) Send(v any, files ...*os.File) error {
 		}
 		oob = unix.UnixRights(fds...)
 	}
-	for {
-		err = unix.Sendmsg(int(c.f.Fd()), b, oob, nil, unix.MSG_NOSIGNAL)
-		if err != unix.EINTR {
-			return err
+	return c.use(func(fd int) error {
+		for {
+			if err := unix.Sendmsg(fd, b, oob, nil, unix.MSG_NOSIGNAL); err != unix.EINTR {
+				return err
+			}
 		}
+	})
+}
+
+// use keeps the descriptor from being closed, and its number from being another
+// file's, while a call is made with it.
+func (c *Channel) use(call func(fd int) error) error {
+	conn, err := c.f.SyscallConn()
+	if err != nil {
+		return err
 	}
+	if conn.Control(func(fd uintptr) { err = call(int(fd)) }) != nil {
+		return os.ErrClosed
+	}
+	return err
 }
 
 // maxFiles bounds the descriptors of one packet (the kernel's own bound, SCM_MAX_FD, is 253).
@@ -125,15 +139,16 @@ func (c *Channel) Receive(v any) ([]*os.File, error) {
 	}
 	buf, oob := c.buf[room:], c.buf[:room]
 	var n, oobn int
-	var err error
-	for reset := false; ; reset = reset || err == unix.ECONNRESET {
-		n, oobn, _, _, err = unix.Recvmsg(int(c.f.Fd()), buf, oob, unix.MSG_CMSG_CLOEXEC)
-		// A peer that ended without reading everything resets the connection. That
-		// is told once, and before what it sent last, which is how it ended.
-		if err != unix.EINTR && (err != unix.ECONNRESET || reset) {
-			break
+	err := c.use(func(fd int) (err error) {
+		for reset := false; ; reset = reset || err == unix.ECONNRESET {
+			n, oobn, _, _, err = unix.Recvmsg(fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+			// A peer that ended without reading everything resets the connection. That
+			// is told once, and before what it sent last, which is how it ended.
+			if err != unix.EINTR && (err != unix.ECONNRESET || reset) {
+				return err
+			}
 		}
-	}
+	})
 	if errors.Is(err, unix.ECONNRESET) || (err == nil && n == 0) {
 		return nil, io.EOF
 	}
@@ -151,11 +166,21 @@ func (c *Channel) Receive(v any) ([]*os.File, error) {
 	return files, nil
 }
 
-// Close ends the connection; the peer reads io.EOF.
+// Close closes this descriptor. The peer reads io.EOF once no process has another
+// one and no call waits at it.
 func (c *Channel) Close() error { return c.f.Close() }
 
+// HangUp ends the connection, whoever waits at this end or has it too: the peer
+// and our own reader read io.EOF.
+func (c *Channel) HangUp() error {
+	err := c.use(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) })
+	return errors.Join(err, c.Close())
+}
+
 // EndSending tells the peer that nothing more comes; it can still answer.
-func (c *Channel) EndSending() error { return unix.Shutdown(int(c.f.Fd()), unix.SHUT_WR) }
+func (c *Channel) EndSending() error {
+	return c.use(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) })
+}
 
 // File is the descriptor, to be inherited by a child.
 func (c *Channel) File() *os.File { return c.f }

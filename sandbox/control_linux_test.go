@@ -2,10 +2,14 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -199,5 +203,48 @@ func TestChannelGivesTheLastWordBeforeAReset(t *testing.T) {
 	}
 	if _, err := ours.Receive(new(string)); !errors.Is(err, io.EOF) {
 		t.Errorf("end: got %v, want EOF", err)
+	}
+}
+
+// Whoever gives up while another goroutine waits for the peer's next word must not
+// leave the peer waiting in turn: a blocked recvmsg(2) keeps a closed socket open.
+func TestChannelHangsUpWhileItIsRead(t *testing.T) {
+	ours, theirs := channels(t)
+	tid, read := make(chan int), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		tid <- unix.Gettid()
+		_, err := ours.receive()
+		read <- err
+	}()
+	waits := fmt.Sprintf("/proc/self/task/%d/syscall", <-tid)
+	for {
+		now, err := os.ReadFile(waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(string(now), strconv.Itoa(unix.SYS_RECVMSG)+" ") {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	ours.HangUp()
+	heard := make(chan error, 1)
+	go func() {
+		_, err := theirs.receive()
+		heard <- err
+	}()
+	for who, end := range map[string]chan error{"the reader": read, "the peer": heard} {
+		select {
+		case err := <-end:
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("%s: got %v, want EOF", who, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s waits still", who)
+		}
+	}
+	if err := ours.send(message{Op: opSignal}); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("send: got %v, want %v", err, os.ErrClosed)
 	}
 }

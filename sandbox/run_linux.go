@@ -156,7 +156,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		r.term.Restore()
 	}
 	r.pub.close()
-	r.control.Close()
+	_ = r.control.HangUp()
 	err = errors.Join(err, stepErr(StepContainer, r.box.destroy()))
 	if res.Layers = r.layers.list(); err != nil {
 		res.Layers = nil
@@ -250,10 +250,11 @@ func (r *run) inherited(s spec, control *Channel) ([]*os.File, error) {
 }
 
 // read turns the control connection into a channel; its end means that init is
-// gone. Answers go to who asked.
+// gone, or goes now that nobody hears it. Answers go to who asked.
 func (r *run) read() {
 	defer close(r.messages)
 	defer close(r.desk.over)
+	defer func() { _ = r.control.HangUp() }()
 	for {
 		m, err := r.control.receive()
 		if err != nil {
@@ -268,8 +269,8 @@ func (r *run) read() {
 	}
 }
 
-// sendBlobs passes the large content on; when there is none to be had, the
-// container is not waited for any longer.
+// sendBlobs passes the large content on; when there is none to be had, or it does
+// not get through, the container is not waited for any longer.
 func (r *run) sendBlobs() error {
 	if r.Blobs == nil {
 		return nil
@@ -277,10 +278,14 @@ func (r *run) sendBlobs() error {
 	m, err := r.sealBlobs()
 	defer closeAll(m.files)
 	if err != nil {
-		r.control.Close()
-		return stepErr(StepProxy, err)
+		err = stepErr(StepProxy, err)
+	} else {
+		err = r.control.send(m)
 	}
-	return r.control.send(m)
+	if err != nil {
+		_ = r.control.HangUp() // the stage waits for them, and read waits here
+	}
+	return err
 }
 
 func (r *run) sealBlobs() (message, error) {

@@ -97,7 +97,7 @@ func (l *proxyLife) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.c != nil {
-		_ = l.c.Close()
+		_ = l.c.HangUp()
 		l.c = nil
 	}
 }
