@@ -15,10 +15,15 @@ import (
 // some sandbox does its worst.
 const longestPause = 5 * time.Second
 
+// busy is how many times longer a pause may be for what it is without any load of
+// ours: a machine that others keep busy makes pauses of its own.
+const busy = 10
+
 // watcher beats all the time, in a sandbox of its own or on the bare host.
 type watcher struct {
 	name string
 	cmd  *exec.Cmd
+	idle time.Duration // its longest pause with no load
 
 	mu   sync.Mutex
 	last time.Time
@@ -35,6 +40,7 @@ func (y *yard) watch(name string, cmd *exec.Cmd) (*watcher, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
+	started.Store(cmd.Process.Pid, nil)
 	first := make(chan struct{})
 	var once sync.Once
 	go func() {

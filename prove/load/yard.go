@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -108,6 +109,10 @@ type ended struct {
 	took     time.Duration
 }
 
+// started are the processes that run began, by number: launchers name their control
+// groups after themselves.
+var started sync.Map //nolint:gochecknoglobals // of this process, as its children are
+
 // run waits for a command; one that is not done in time is killed and an error.
 func run(ctx context.Context, limit time.Duration, make func(ctx context.Context) *exec.Cmd) (ended, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -120,6 +125,9 @@ func run(ctx context.Context, limit time.Duration, make func(ctx context.Context
 	cmd.Stderr = &errs
 	began := time.Now()
 	err := cmd.Run()
+	if cmd.Process != nil {
+		started.Store(cmd.Process.Pid, nil)
+	}
 	e := ended{out: strings.TrimSpace(out.String()), err: strings.TrimSpace(errs.String()), took: time.Since(began)}
 	if ctx.Err() != nil {
 		return e, fmt.Errorf("%v: not done after %v", cmd.Args[len(cmd.Args)-3:], limit)
@@ -130,61 +138,4 @@ func run(ctx context.Context, limit time.Duration, make func(ctx context.Context
 	}
 	e.exit = cmd.ProcessState.ExitCode()
 	return e, nil
-}
-
-// host is what the machine has, before and after.
-type host struct {
-	memory, inodes, pids, files int64 // bytes available, free inodes, processes, open files
-}
-
-func look(dir string) (h host) {
-	text, _ := os.ReadFile("/proc/meminfo")
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "MemAvailable:" {
-			h.memory, _ = strconv.ParseInt(f[1], 10, 64)
-			h.memory <<= 10
-		}
-	}
-	var st syscall.Statfs_t
-	if syscall.Statfs(dir, &st) == nil {
-		h.inodes = int64(st.Ffree)
-	}
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err == nil {
-			h.pids++
-		}
-	}
-	text, _ = os.ReadFile("/proc/sys/fs/file-nr")
-	if f := strings.Fields(string(text)); len(f) > 0 {
-		h.files, _ = strconv.ParseInt(f[0], 10, 64)
-	}
-	return h
-}
-
-// left lists what is still there of our runs: processes of programs below the
-// yard or of runs of it, run directories, mounts and control groups.
-func (y *yard) left() (out []string) {
-	dirs, _ := os.ReadDir("/proc")
-	for _, d := range dirs {
-		pid, err := strconv.Atoi(d.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		words, _ := os.ReadFile(filepath.Join("/proc", d.Name(), "cmdline"))
-		if bytes.Contains(words, []byte(y.dir)) {
-			out = append(out, "process "+strings.ReplaceAll(strings.TrimRight(string(words), "\x00"), "\x00", " "))
-		}
-	}
-	runs, _ := os.ReadDir(filepath.Join(y.runtime, "hermes-wrap"))
-	for _, r := range runs {
-		out = append(out, "run directory "+r.Name())
-	}
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, y.dir) {
-			out = append(out, "mount "+strings.TrimSpace(line))
-		}
-	}
-	return out
 }
