@@ -42,7 +42,7 @@ type message struct {
 	files []*os.File
 }
 
-// The operations. Launcher to init: blobs, dirs, kept, resume, covered, signal,
+// The operations. Launcher to init: blobs, dirs, kept, resume, go, covered, signal,
 // and those with an answer: socket, start, pause, unpause, listen, dial. Init to
 // launcher: network, want, copying, layers, tty, started, stopped, exited,
 // failed, bare, answer, ended.
@@ -55,6 +55,7 @@ const (
 	opFailed  = "failed"
 	opSignal  = "signal"
 	opResume  = "resume"
+	opGo      = "go" // launcher: the proxy serves, the command may run
 	opSocket  = "socket"
 	opBare    = "bare"    // init: a cover is gone, everything is stopped
 	opCovered = "covered" // launcher: it is back
@@ -92,8 +93,21 @@ func NewChannelPair() (*Channel, *Channel, error) {
 // OpenChannel takes over a descriptor that was inherited.
 func OpenChannel(fd int) *Channel { return &Channel{f: os.NewFile(uintptr(fd), "control")} }
 
-// Send writes one object; the files stay open here.
+// Send writes one object; the files stay open here. What does not get through the
+// peer would wait for without end, so a send that fails ends the connection:
+// both readers read io.EOF. The exceptions leave it as it is, and the caller has
+// something else to say: unix.EMSGSIZE, an object too large for one packet, and
+// unix.ETOOMANYREFS, descriptors while too many of the user's are on their way
+// (unix(7)), which other processes of the user decide.
 func (c *Channel) Send(v any, files ...*os.File) error {
+	err := c.write(v, files)
+	if err != nil && !errors.Is(err, unix.EMSGSIZE) && !errors.Is(err, unix.ETOOMANYREFS) {
+		_ = c.use(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) })
+	}
+	return err
+}
+
+func (c *Channel) write(v any, files []*os.File) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err

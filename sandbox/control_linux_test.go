@@ -62,6 +62,44 @@ func TestChannelCarriesFiles(t *testing.T) {
 	}
 }
 
+// A peer waits for what was to be sent: when it cannot be, both ends must know.
+func TestFailedSendEndsConnection(t *testing.T) {
+	ours, theirs := channels(t)
+	if err := ours.send(message{Op: opExited, Status: 3}); err != nil {
+		t.Fatal(err)
+	}
+	closed, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	if err := ours.send(message{Op: opBlobs, files: []*os.File{closed}}); !errors.Is(err, unix.EBADF) {
+		t.Fatalf("got %v, want %v", err, unix.EBADF)
+	}
+	if m, err := theirs.receive(); err != nil || m.Status != 3 {
+		t.Errorf("what was sent before: got %+v, %v, want status 3", m, err)
+	}
+	for name, c := range map[string]*Channel{"peer": theirs, "own": ours} {
+		if _, err := c.receive(); err != io.EOF {
+			t.Errorf("%s: got %v, want %v", name, err, io.EOF)
+		}
+	}
+}
+
+// One object too many for a packet is the sender's affair: it says something else.
+func TestLargeSendKeepsConnection(t *testing.T) {
+	ours, theirs := channels(t)
+	if err := ours.send(message{Op: opFailed, Found: strings.Repeat("x", 4<<20)}); !errors.Is(err, unix.EMSGSIZE) {
+		t.Fatalf("got %v, want %v", err, unix.EMSGSIZE)
+	}
+	if err := ours.send(message{Op: opExited, Status: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := theirs.receive(); err != nil || m.Status != 3 {
+		t.Errorf("got %+v, %v, want status 3", m, err)
+	}
+}
+
 func TestSealedFileCannotBeChanged(t *testing.T) {
 	f, err := SealedFile("test", []byte("content"))
 	if err != nil {

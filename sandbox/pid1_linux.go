@@ -83,6 +83,9 @@ func (p *pidOne) startAgent() error {
 		defer f.Close()
 		m.files = []*os.File{f}
 	}
+	if err := p.await(opGo); err != nil {
+		return stepErr(StepExec, err)
+	}
 	if err := p.start(st, p.mapIDs); err != nil {
 		return err
 	}
@@ -324,11 +327,20 @@ func (p *pidOne) openTerminal() error {
 	if err := p.c.send(message{Op: opTTY, files: []*os.File{master}}); err != nil {
 		return err
 	}
-	// The launcher copies modes and size before the agent can look at them. A
-	// signal that comes first waits for the agent.
+	// The launcher copies modes and size before the agent can look at them.
+	return p.await(opResume)
+}
+
+// await waits for one kind of message. A signal that comes first waits for the
+// agent.
+func (p *pidOne) await(op string) error {
+	if i := slices.IndexFunc(p.early, func(m message) bool { return m.Op == op }); i >= 0 {
+		p.early = slices.Delete(p.early, i, i+1)
+		return nil
+	}
 	for {
 		m, err := p.c.receive()
-		if err != nil || m.Op == opResume {
+		if err != nil || m.Op == op {
 			return err
 		}
 		p.early = append(p.early, m)

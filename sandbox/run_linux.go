@@ -219,6 +219,9 @@ func (r *run) create(canaryPort int) error {
 		return errors.Join(err, r.box.destroy())
 	}
 	r.Trace(StepContainer, time.Since(r.began))
+	// Not before everything outside is in place. An init that does not hear it any
+	// more is gone, which supervise finds.
+	_ = r.control.send(message{Op: opGo})
 	return nil
 }
 

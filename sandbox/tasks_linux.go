@@ -158,7 +158,14 @@ func (p *pidOne) answer(m message) {
 		defer f.Close()
 		a.files = []*os.File{f}
 	}
-	_ = p.c.send(a)
+	p.say(a)
+}
+
+// say sends an answer, or at least that it did not get through.
+func (p *pidOne) say(a message) {
+	if err := p.c.send(a); err != nil {
+		_ = p.c.send(failure(message{Op: a.Op, Id: a.Id}, err))
+	}
 }
 
 func (p *pidOne) carryOutAnswered(m message) (f *os.File, err error) {
@@ -266,7 +273,7 @@ func (p *pidOne) told(w word) {
 		defer master.Close()
 		a.files = []*os.File{master}
 	}
-	_ = p.c.send(a)
+	p.say(a)
 }
 
 // lastWords is how long the command has to be found dead beside the starter.

@@ -144,6 +144,9 @@ func (k *keeper) startCommand() error {
 			return stepErr(StepConfine, err)
 		}
 	}
+	if err := k.await(opGo); err != nil {
+		return stepErr(StepExec, err)
+	}
 	if err := k.start(st, func(int) error { return nil }); err != nil {
 		return err
 	}
