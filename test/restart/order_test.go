@@ -26,30 +26,29 @@ func TestCommandWaitsForProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	policy := w.PolicyFile(t, "policy.yaml", "version: 1\nworkspace: {access: write}\n"+
-		"network: {upstream: {certificates: [{hosts: [a.test], cert: "+pipe+", key: "+pipe+"}]}}\n")
-	cmd := w.Wrap(filepath.Dir(ran), policy, "touch", ran)
-	ended := make(chan wraptest.Ended, 1)
-	go func() { ended <- wraptest.Run(t, cmd, time.Minute) }()
-	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Far longer than all the rest of a launch takes.
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(ran); err == nil {
-			t.Fatal("the command ran before the proxy had read its policy")
+		"network: {upstream: {certificates: [{hosts: [a.test], cert: "+pipe+", key: /dev/null}]}}\n")
+	early := make(chan bool, 1)
+	go func() {
+		writer, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+		if err != nil {
+			early <- true
+			return
 		}
-	}
-	if _, err := writer.WriteString("no certificate\n"); err != nil {
-		t.Fatal(err)
-	}
-	writer.Close()
-	go func() { // it is read twice
-		if again, err := os.OpenFile(pipe, os.O_WRONLY, 0); err == nil {
-			again.Close()
+		defer writer.Close()
+		// Far longer than all the rest of a launch takes.
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(ran); err == nil {
+				early <- true
+				return
+			}
 		}
+		early <- false
 	}()
-	if got := <-ended; got.Exit != 125 || !strings.Contains(got.Err, "certificates[0]") {
+	got := wraptest.Run(t, w.Wrap(filepath.Dir(ran), policy, "touch", ran), time.Minute)
+	if <-early {
+		t.Error("the command ran before the proxy had read its policy")
+	}
+	if got.Exit != 125 || !strings.Contains(got.Err, "certificates[0]") {
 		t.Errorf("got exit %d, %q, want 125 and what is wrong with the certificate", got.Exit, got.Err)
 	}
 	if _, err := os.Stat(ran); !os.IsNotExist(err) {
