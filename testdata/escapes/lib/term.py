@@ -46,6 +46,22 @@ class Term:
         self.seen = self.seen[at + len(text):]
         return True
 
+    def state(self):
+        """What is known of a terminal that does not react."""
+        out = ["modes %#o, group %d" % (termios.tcgetattr(self.fd)[3], os.tcgetpgrp(self.fd))]
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+                if os.getuid() != os.stat(f"/proc/{pid}").st_uid:
+                    continue
+                status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status") if ":" in line)
+                signals = " ".join(status[n].strip() for n in ("SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt"))
+                name = open(f"/proc/{pid}/cmdline").read().replace("\0", " ")[:60]
+            except (OSError, KeyError):
+                continue
+            out.append(f"{pid} {fields[0]} of {fields[1]}, group {fields[2]}, foreground {fields[5]}, signals {signals}: {name}")
+        return "; ".join(out)
+
     def send(self, keys):
         os.write(self.fd, keys)
 
