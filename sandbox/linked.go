@@ -24,7 +24,11 @@ func (v *view) keepLinked(top resolved, rule string, pos policy.Pos) error {
 		return nil
 	}
 	budget := linkEntries
-	for _, r := range linksBelow(top.real, linkDepth, &budget) {
+	links, err := linksBelow(top.real, linkDepth, &budget)
+	if err != nil {
+		return fmt.Errorf("%s: look for links in what is protected: %w", rule, err)
+	}
+	for _, r := range links {
 		_, writable := v.writableAbove(r.real)
 		if writable && r.nlink > 1 && r.mode.IsRegular() {
 			return hardLinked(rule, r)
@@ -52,37 +56,41 @@ func hardLinked(rule string, r resolved) error {
 
 // linksBelow resolves the symlinks near the top of a directory, and the files
 // there that have several names. A link whose target is missing has no inode.
-func linksBelow(dir string, depth int, budget *int) (out []resolved) {
+func linksBelow(dir string, depth int, budget *int) (out []resolved, err error) {
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
+	if !closedToAll(err) {
+		return nil, err
 	}
 	for _, e := range entries {
 		if *budget--; *budget < 0 {
-			return out
+			return out, nil
 		}
 		path := filepath.Join(dir, e.Name())
 		switch {
-		case e.Type()&fs.ModeSymlink != 0:
-			if r, _ := resolve(path); r.real != "" {
-				out = append(out, r)
+		case e.Type()&fs.ModeSymlink != 0, e.Type().IsRegular() && shared(e):
+			r, err := resolve(path)
+			if !closedToAll(err) {
+				return nil, err
 			}
-		case e.Type().IsRegular() && shared(e):
-			if r, err := resolve(path); err == nil {
+			if r.real != "" {
 				out = append(out, r)
 			}
 		case e.IsDir() && depth > 0:
-			out = append(out, linksBelow(path, depth-1, budget)...)
+			below, err := linksBelow(path, depth-1, budget)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, below...)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // shared tells whether a file has several names.
 func shared(e fs.DirEntry) bool {
 	info, err := e.Info()
 	if err != nil {
-		return false
+		return true // whoever resolves it finds out
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Nlink > 1

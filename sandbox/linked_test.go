@@ -1,12 +1,14 @@
 package sandbox
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/hermes-wrap/hermes-wrap/policy"
 )
@@ -84,5 +86,37 @@ func TestProtectRefusesHardLinksInside(t *testing.T) {
 				t.Errorf("two names: got %v, want a refusal for 2 hard links", err)
 			}
 		})
+	}
+}
+
+// What cannot be looked into for want of descriptors must not be taken for empty:
+// what is hidden or protected there would be open.
+func TestWantOfDescriptorsIsNotEmptiness(t *testing.T) {
+	dir := layout(t, map[string]string{"hooks/pre-commit": "-> ../scripts/check", "scripts/check": "x"})
+	closed := filepath.Join(dir, "closed")
+	if err := os.Mkdir(closed, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := expand(closed+"/*", true); err != nil {
+		t.Errorf("a directory that nobody may read: got %v, want nothing found", err)
+	}
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	budget := linkEntries
+	found, globErr := expand(dir+"/scripts/*", true)
+	links, linkErr := linksBelow(dir+"/hooks", linkDepth, &budget)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(globErr, unix.EMFILE) {
+		t.Errorf("a pattern: got %q, %v, want %v", found, globErr, unix.EMFILE)
+	}
+	if !errors.Is(linkErr, unix.EMFILE) {
+		t.Errorf("links: got %v, %v, want %v", links, linkErr, unix.EMFILE)
 	}
 }

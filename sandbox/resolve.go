@@ -101,7 +101,8 @@ func expand(pattern string, glob bool) ([]string, error) {
 	}
 	base, rest := doublestar.SplitPattern(pattern)
 	var out []string
-	err := doublestar.GlobWalk(os.DirFS(base), rest, func(p string, _ fs.DirEntry) error {
+	seen := &listing{FS: os.DirFS(base)}
+	err := doublestar.GlobWalk(seen, rest, func(p string, _ fs.DirEntry) error {
 		if len(out) == maxMatches {
 			return fmt.Errorf("pattern %q matches more than %d paths", pattern, maxMatches)
 		}
@@ -111,7 +112,49 @@ func expand(pattern string, glob bool) ([]string, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	if seen.err != nil {
+		return nil, fmt.Errorf("look for %q: %w", pattern, seen.err)
+	}
 	return out, nil
+}
+
+// listing remembers that something could not be looked at: a walk leaves it out,
+// and what is to be hidden or protected there would be open.
+type listing struct {
+	fs.FS
+	err error
+}
+
+func (l *listing) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(l.FS, name)
+	l.note(err)
+	return entries, err
+}
+
+func (l *listing) Stat(name string) (fs.FileInfo, error) {
+	info, err := fs.Stat(l.FS, name)
+	l.note(err)
+	return info, err
+}
+
+func (l *listing) note(err error) {
+	if l.err == nil && !closedToAll(err) {
+		l.err = err
+	}
+}
+
+// closedToAll tells an error that the agent gets as well, so that nothing is open
+// to it there. Any other, as for want of descriptors, is the launcher's alone.
+func closedToAll(err error) bool {
+	if err == nil {
+		return true
+	}
+	for _, is := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENOTCONN, syscall.ESTALE} {
+		if errors.Is(err, is) {
+			return true
+		}
+	}
+	return false
 }
 
 // within tells whether path is root or lies below it.

@@ -59,18 +59,18 @@ func (d *RunDir) lockNew() (*os.File, error) {
 	}
 	lock, err := os.Open(d.Path)
 	if err != nil {
+		_ = os.Remove(d.Path)
 		return nil, err
 	}
-	err = unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
-	if err == nil {
+	if err = unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); err == nil {
 		// It fails in a directory that was removed between the two steps.
-		err = os.Mkdir(d.root(), 0o700)
+		if err = os.Mkdir(d.root(), 0o700); err == nil {
+			return lock, nil
+		}
+		_ = os.Remove(d.Path) // it is ours, and empty
 	}
-	if err != nil {
-		lock.Close()
-		return nil, err
-	}
-	return lock, nil
+	lock.Close()
+	return nil, err
 }
 
 func (d *RunDir) root() string  { return filepath.Join(d.Path, "root") }

@@ -12,6 +12,7 @@ type fault struct {
 	detail     string // what the call was about, as far as it could be seen
 	after      string // the last step that the launcher had said to be done
 	kind       string // ENOSPC, killed, slow …
+	rank       int    // among those of the same call and kind
 	action     string // as trace takes it
 }
 

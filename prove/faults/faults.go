@@ -42,7 +42,8 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 		Name: "faults", Title: "Faults at every step", Began: time.Now(),
 		Intro: "System calls of the launcher, of the stages inside, of init, of the starter and of the proxy were made to fail, to kill their process " +
 			"or to take long, each in a launch of its own; then limits, files, disks and peers were spoiled for real. A launch must either run its command " +
-			"with the whole confinement around it, as a probe inside sees it, or fail closed: exit code 125, the step and a remedy in words, and nothing left behind.",
+			"with the whole confinement around it, as a probe inside sees it, or fail closed: exit code 125, the step and a remedy in words, and nothing left behind. " +
+			"Of the system calls as many were tried as there was time for, in an order that the seed decides; none came with the same fault twice before each had come once.",
 	}
 	t := &trial{budget: fullBudget, part: &p}
 	if o.Short {

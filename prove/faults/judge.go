@@ -56,7 +56,7 @@ func judge(e ended, full string) verdict {
 	case strings.Contains(e.out, "ESCAPED"):
 		v.wrong = "escaped: " + lineWith(e.out, "ESCAPED")
 	case e.hung:
-		v.wrong = "it hung"
+		v.wrong = "it hung: " + strings.Join(e.stuck, ", ")
 	case len(e.left) > 0:
 		v.wrong = "left behind: " + strings.Join(e.left, ", ")
 	case endedByGo(e):
@@ -98,7 +98,9 @@ func endedByGo(e ended) bool {
 	if e.fault.role != "launcher" {
 		return false
 	}
-	needed := slices.Contains(needsOfGo, e.fault.call) || strings.Contains(e.fault.detail, "eventfd")
+	needed := slices.Contains(needsOfGo, e.fault.call) || strings.Contains(e.fault.detail, "eventfd") ||
+		// It looks at the three standard streams before anything of ours runs.
+		e.fault.call == "fcntl" && e.fault.after == "" && strings.Contains(e.err, "while checking standard file descriptor")
 	switch e.exit {
 	case exitRuntime, exitAborted:
 		return needed || e.fault.kind == "crashed"

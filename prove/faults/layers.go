@@ -57,7 +57,7 @@ func (w *world) whole() (text string, ok bool) {
 func outcome(e ended) string {
 	switch {
 	case e.hung:
-		return "it hung"
+		return "it hung: " + strings.Join(e.stuck, ", ")
 	case e.exit > exitFailed && !endedByGo(e) && (e.fault.kind != "killed" || e.exit != exitKilled):
 		return "exit status " + itoa(e.exit)
 	case goTrace.MatchString(e.err) && !endedByGo(e):

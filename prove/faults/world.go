@@ -64,11 +64,23 @@ func newWorkshop(ctx context.Context, o report.Options) (*workshop, error) {
 	if s.dir, err = os.MkdirTemp(who.HomeDir, "prove-faults-"); err != nil {
 		return nil, fmt.Errorf("make the worlds: %w", err)
 	}
-	s.trace, err = s.compile(ctx, "trace", traceSource)
+	// Where it is, it stays when /tmp is covered.
+	if s.Bin, err = copied(o.Bin, filepath.Join(s.dir, "hermes-wrap")); err == nil {
+		s.trace, err = s.compile(ctx, "trace", traceSource)
+	}
 	if err == nil {
 		s.probe, err = s.compile(ctx, "probe", probeSource)
 	}
 	return s, errors.Join(err, os.Chmod(s.dir, 0o755))
+}
+
+// copied copies a program, and gives where it is then.
+func copied(from, to string) (string, error) {
+	program, err := os.ReadFile(from)
+	if err != nil {
+		return "", fmt.Errorf("copy the program to try: %w", err)
+	}
+	return to, os.WriteFile(to, program, 0o755)
 }
 
 func (s *workshop) close() { _ = os.RemoveAll(s.dir) }
@@ -166,6 +178,7 @@ type ended struct {
 	out, err string
 	ran      bool
 	hung     bool
+	stuck    []string // where each process was then
 	// fault is what was injected, as the log has it; "" when it was not reached.
 	fault fault
 	hit   bool
@@ -244,10 +257,10 @@ func (e *ended) read(log string) {
 			}
 		case len(f) == 2 && f[0] == "step" && !e.hit:
 			e.steps = append(e.steps, f[1])
-		case len(f) == 3 && f[0] == "left":
+		case len(f) >= 3 && f[0] == "left":
 			e.left = append(e.left, "the process of the "+f[1])
-		case len(f) == 3 && f[0] == "timeout":
-			e.hung = true
+		case len(f) >= 3 && f[0] == "timeout":
+			e.hung, e.stuck = true, append(e.stuck, strings.Join(append([]string{f[1]}, f[3:]...), " in "))
 		}
 	}
 }

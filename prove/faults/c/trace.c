@@ -12,7 +12,7 @@
 // kill (SIGKILL to the process), crash (SIGSEGV to the thread) or delay=MS. CALL is a name of the table or "*".
 // The log says, a line each: "call ROLE NAME N DETAIL" (only without -f), "fault
 // ROLE NAME N DETAIL", "step NAME" (the launcher's own --trace), "exit CODE" or
-// "signal N" of the command line, "left ROLE PID", "timeout ROLE PID".
+// "signal N" of the command line, "left ROLE PID WHERE", "timeout ROLE PID WHERE".
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
@@ -411,10 +411,24 @@ static void resume(void) {
 		}
 }
 
+// waits gives what a thread waits for in the kernel, for whoever looks for a hang.
+static void waits(pid_t tid, char *buf, size_t size) {
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/wchan", tid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, buf, size - 1);
+	buf[n < 0 ? 0 : n] = 0;
+	if (fd >= 0)
+		close(fd);
+}
+
 static void end(const char *word) {
+	char at[100];
 	for (int i = 0; i < ntasks; i++)
-		if (tasks[i].tid == tasks[i].tgid)
-			fprintf(out, "%s %s %d\n", word, roles[tasks[i].role], tasks[i].tgid);
+		if (tasks[i].tid == tasks[i].tgid) {
+			waits(tasks[i].tid, at, sizeof at);
+			fprintf(out, "%s %s %d %s\n", word, roles[tasks[i].role], tasks[i].tgid, at);
+		}
 	for (int i = 0; i < ntasks; i++)
 		kill(tasks[i].tgid, SIGKILL);
 }
