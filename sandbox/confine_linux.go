@@ -84,11 +84,10 @@ func StartProxy(o ProxyStart) (*ProxyProcess, error) {
 		sigIgnored: ignored, sigBlocked: blocked,
 		rlimits: []Rlimit{{Name: "RLIMIT_CORE", Resource: unix.RLIMIT_CORE}},
 	}
-	r, err := s.spawn()
+	p, r, err := proxies.spawn(s)
 	if err != nil {
 		return nil, err
 	}
-	p := &ProxyProcess{pid: r.pid}
 	if err = r.release(); err == nil {
 		err = r.started()
 	}
@@ -117,6 +116,37 @@ func ownExecutable() (string, error) {
 		return link, nil
 	}
 	return self, nil
+}
+
+// proxies are those of this process that were started and not reaped: in the
+// weaker tier what ends the tree below us must leave them alone.
+var proxies living
+
+type living struct {
+	mu   sync.Mutex
+	pids []int
+}
+
+func (l *living) spawn(s start) (*ProxyProcess, *running, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, err := s.spawn()
+	if err != nil {
+		return nil, nil, err
+	}
+	l.pids = append(l.pids, r.pid)
+	return &ProxyProcess{pid: r.pid}, r, nil
+}
+
+// look calls with the living, of which none is started or reaped meanwhile.
+func (l *living) look(f func(pids []int)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f(l.pids)
+}
+
+func (l *living) reaped(pid int) {
+	l.pids = slices.DeleteFunc(l.pids, func(p int) bool { return p == pid })
 }
 
 // ProxyProcess is a proxy that was started.
@@ -151,9 +181,12 @@ func (p *ProxyProcess) Wait() (ws unix.WaitStatus, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("wait for the proxy: %w", err)
 	}
+	proxies.mu.Lock()
+	defer proxies.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reaped = true
+	proxies.reaped(p.pid)
 	for {
 		if _, err = unix.Wait4(p.pid, &ws, 0, nil); err != unix.EINTR {
 			return ws, err

@@ -228,6 +228,9 @@ func (p Plan) environment(port int, user, token string) []string {
 
 // attend carries out the launcher's requests until the launcher is gone.
 func (k *keeper) attend() {
+	for _, m := range k.early {
+		k.carryOut(m)
+	}
 	for {
 		m, err := k.c.receive()
 		if err != nil {

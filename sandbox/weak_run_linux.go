@@ -39,7 +39,7 @@ func newBox(d *RunDir, p Plan) (box, error) {
 type keep struct {
 	cmd   *exec.Cmd
 	dirs  []string
-	spare []int // our children that are no part of the tree: the proxy
+	spare []int // our children before: they are no part of the tree
 }
 
 // newKeep makes the launcher the reaper behind the keeper: what outlives the

@@ -21,27 +21,36 @@ const (
 
 // endDescendants kills everything below a reaper, which must be this process
 // for the orphans to be adopted by it, until nothing is left. Children in spare
-// are left alone, with all below them. A tree that forks faster than it is
-// found is bounded by RLIMIT_NPROC only, and by the time limit here.
+// are left alone, with all below them, and so are our proxies. A tree that forks
+// faster than it is found is bounded by RLIMIT_NPROC only, and by the time limit
+// here.
 func endDescendants(reaper int, spare []int) {
 	for end := time.Now().Add(endLimit); time.Now().Before(end); time.Sleep(endPause) {
-		table, err := processTable()
-		if err != nil {
+		over := false
+		proxies.look(func(pids []int) { over = killDescendants(reaper, slices.Concat(spare, pids)) })
+		if over {
 			return
-		}
-		left := descendants(table, reaper, spare)
-		if len(left) == 0 {
-			return
-		}
-		for _, pid := range left {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
-		for _, pid := range table[reaper] {
-			if !slices.Contains(spare, pid) {
-				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
-			}
 		}
 	}
+}
+
+// killDescendants is one look at the tree; it gives true when there is no more to
+// be done.
+func killDescendants(reaper int, spare []int) bool {
+	table, err := processTable()
+	if err != nil {
+		return true
+	}
+	left := descendants(table, reaper, spare)
+	for _, pid := range left {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	for _, pid := range table[reaper] {
+		if !slices.Contains(spare, pid) {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+	return len(left) == 0
 }
 
 // processTable lists the children of every process.

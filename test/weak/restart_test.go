@@ -39,7 +39,8 @@ done`, port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stderr = os.Stderr
+	var said strings.Builder
+	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +64,10 @@ done`, port)
 	}
 	if code := wraptest.Exit(t, cmd.Wait()); code != 0 {
 		t.Errorf("got exit %d, want 0", code)
+	}
+	// What ends the tree in the end leaves the proxy alone, also the second.
+	if n := strings.Count(said.String(), "the proxy ended"); n != 1 {
+		t.Errorf("got %d proxies that ended, want the one that was killed\n%s", n, said.String())
 	}
 }
 
