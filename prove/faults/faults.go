@@ -32,8 +32,8 @@ type budget struct {
 }
 
 var (
-	fullBudget  = budget{launch: 270 * time.Second, traffic: 80 * time.Second, layers: 50 * time.Second, around: 1000}
-	shortBudget = budget{launch: 24 * time.Second, traffic: 10 * time.Second, layers: 4 * time.Second, around: 12}
+	fullBudget  = budget{launch: 300 * time.Second, traffic: 120 * time.Second, layers: 50 * time.Second, around: 1000}
+	shortBudget = budget{launch: 40 * time.Second, traffic: 18 * time.Second, layers: 4 * time.Second, around: 12}
 )
 
 // Run is the part of the proof.
