@@ -214,6 +214,10 @@ static void marked(pid_t tid, const uint64_t *a) {
 	}
 }
 
+static int ids(long nr) {
+	return nr == SYS_setuid || nr == SYS_setgid || nr == SYS_setresuid || nr == SYS_setresgid || nr == SYS_setgroups;
+}
+
 // called handles the entry of a traced call; it tells whether the task goes on.
 static int called(struct task *t) {
 	struct __ptrace_syscall_info info;
@@ -233,6 +237,12 @@ static int called(struct task *t) {
 		char text[300];
 		detail(t->tid, &calls[c], a, text, sizeof text);
 		fprintf(out, "call %s %s %ld %s\n", roles[t->role], calls[c].name, n, text);
+		return 1;
+	}
+	// All threads of a process change their ids, or none: a C library that saw the
+	// one without the other would not know how to go on.
+	if (fault.done && fault.action == ERROR && t->role == fault.role && c == fault.call && ids(calls[c].nr)) {
+		answer(t->tid, -fault.value);
 		return 1;
 	}
 	if (fault.done || t->role != fault.role || (fault.call >= 0 ? c != fault.call || n != fault.n : m != fault.n))
