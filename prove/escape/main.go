@@ -235,6 +235,9 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 		if s.Short {
 			variants = fewer(variants)
 		}
+		if len(s.Where) > 1 && s.Sandbox != "" {
+			variants = variants[:1] // enough to compare several by
+		}
 		for _, a := range who {
 			if c.As != "both" && c.As != a.Kind || len(s.Accounts) > 0 && !slices.Contains(s.Accounts, a.Kind) {
 				continue

@@ -39,6 +39,7 @@ func (c peerPlace) clean() string {
 
 const (
 	custom   = "@other"
+	allPeers = "all"
 	firejail = "@firejail"
 )
 
@@ -121,7 +122,7 @@ enabled = false
 // peersOf gives the configurations that --sandbox names: a known sandbox, several
 // with commas, "all", or a command line.
 func peersOf(text string) (configurations []string, template string) {
-	if text == "all" {
+	if text == allPeers {
 		for name := range peers {
 			if name != custom {
 				configurations = append(configurations, name)

@@ -87,6 +87,9 @@ var (
 // about what kernels have.
 var olderNewest = []string{"bookworm", "sid"}
 
+// starting are those on which the built-in policies start anything at all.
+var starting = []string{"bookworm", "trixie", "sid", "experimental"}
+
 // boots are all there are; the first is what the others are compared with.
 var boots = []boot{
 	{
@@ -105,6 +108,12 @@ var boots = []boot{
 				Wants: tiers,
 			},
 		},
+	},
+	{
+		Name: "escapes", Title: "cases of the escape table", Short: true,
+		Suites: starting,
+		Job:    protocol.Job{Cgroups: "delegated"},
+		Cases:  []variant{{Name: "table", Users: []string{protocol.Root}, Wants: []want{escapes(protocol.User), escapes(protocol.Root)}}},
 	},
 	{
 		Name: "settings", Title: "settings of an administrator's, one after another",

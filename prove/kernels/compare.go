@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,12 @@ func compare(root string, results runs, p *report.Part) error {
 			at := r.boot.Name + "/" + name
 			for _, w := range v.Wrong {
 				p.Failed = append(p.Failed, fmt.Sprintf("%s, %s: %s", version, at, w))
+			}
+			for _, m := range v.Missing {
+				m.ID += " on " + version
+				if !slices.Contains(p.Missing, m) {
+					p.Missing = append(p.Missing, m)
+				}
 			}
 			if v.Said == "" {
 				continue

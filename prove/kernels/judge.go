@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hermes-wrap/hermes-wrap/prove/kernels/protocol"
+	"github.com/hermes-wrap/hermes-wrap/prove/report"
 )
 
 // verdict is what one answer comes to.
@@ -16,6 +17,8 @@ type verdict struct {
 	Said string
 	// Wrong lists what must not be, whatever the golden file says.
 	Wrong []string
+	// Missing lists what was not exercised.
+	Missing []report.Missing
 }
 
 func (v *verdict) wrong(format string, args ...any) {

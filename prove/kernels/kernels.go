@@ -10,6 +10,7 @@ package kernels
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -77,6 +78,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 	if err := compare(o.Root, results, &p); err != nil {
 		return p, err
 	}
+	p.Missing = append(p.Missing, results.refusing()...)
 	p.Tables = tables(results)
 	return p, nil
 }
@@ -98,7 +100,7 @@ func (b builder) prepare(ctx context.Context, p *report.Part) ([]kernel, error) 
 	if _, err := b.script(ctx, "root"); err != nil {
 		return nil, err
 	}
-	if err := b.guest(ctx); err != nil {
+	if err := errors.Join(b.guest(ctx), b.escapes(ctx)); err != nil {
 		return nil, err
 	}
 	var all []kernel

@@ -63,6 +63,35 @@ func TestLaunchIsHeldRefusedOrWrong(t *testing.T) {
 	}
 }
 
+func TestEscapesOfAGuestAreHeldToTheSameAsOurs(t *testing.T) {
+	const contained, sum = "A04   user  strict       contained    \n", "seed 7: 1 contained, 0 escaped, 0 failed, 0 not exercised; 9s\n"
+	with := func(line, sum string, exit int) protocol.Answer {
+		return protocol.Answer{Exit: exit, Stdout: contained + line + "seed 7: 1 contained, " + sum + "; 9s\n"}
+	}
+	for _, c := range []struct {
+		name          string
+		a             protocol.Answer
+		missing, want int
+	}{
+		{"contained", protocol.Answer{Stdout: contained + sum}, 0, 0},
+		{"escaped", with("A05   user  strict       escaped       ESCAPED it\n      stdout: x\n", "1 escaped, 0 failed, 0 not exercised", 1), 0, 1},
+		{"failed", with("A05   user  strict       failed        unfinished; no DONE; exit 1: x\n", "0 escaped, 1 failed, 0 not exercised", 1), 0, 1},
+		{"no twin", with("A05   user  strict       not exercised control: bare, nothing was touched: \n", "0 escaped, 0 failed, 1 not exercised", 1), 0, 1},
+		{"a twin that spells a reason", with("A05   user  strict       not exercised control: kernel: x\n", "0 escaped, 0 failed, 1 not exercised", 1), 0, 1},
+		{"no feature", with("A26b  user  strict       not exercised kernel: needs x32, found none\n", "0 escaped, 0 failed, 1 not exercised", 0), 1, 0},
+		{"a variant without a command", with("A26b  user  strict       not exercised [\"a\"] machine: no command x\n", "0 escaped, 0 failed, 1 not exercised", 0), 1, 0},
+		{"nothing", protocol.Answer{Stdout: "seed 7: 0 contained, 0 escaped, 0 failed, 0 not exercised; 0s\n"}, 0, 1},
+		{"a line is missing", with("", "1 escaped, 0 failed, 0 not exercised", 1), 0, 1},
+		{"a sum is missing", protocol.Answer{Stdout: contained}, 0, 1},
+		{"went away", protocol.Answer{Exit: -1, Stdout: contained + sum}, 0, 1},
+	} {
+		v := judgeEscapes(c.a)
+		if len(v.Missing) != c.missing || len(v.Wrong) != c.want {
+			t.Errorf("%s: got %+v", c.name, v)
+		}
+	}
+}
+
 func TestLimitsAreHeldOrNot(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hermes-wrap/hermes-wrap/prove/kernels/protocol"
@@ -89,6 +90,11 @@ func (b builder) input(ctx context.Context, dir string, job protocol.Job) (strin
 	}
 	for _, p := range policies {
 		if err := copyFile(p, filepath.Join(tree, filepath.Base(p)), 0o644); err != nil {
+			return "", err
+		}
+	}
+	if slices.ContainsFunc(job.Steps, func(a protocol.Ask) bool { return strings.Contains(a.Script, "/in/escapes") }) {
+		if err := os.CopyFS(filepath.Join(tree, "escapes"), os.DirFS(filepath.Join(b.dir, "escapes"))); err != nil {
 			return "", err
 		}
 	}

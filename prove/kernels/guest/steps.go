@@ -73,9 +73,6 @@ func writeDisk(b []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// userGroup is where the user's commands run when a subtree is delegated.
-const userGroup = "/sys/fs/cgroup/user/session/cgroup.procs"
-
 func steps(job protocol.Job, rep *protocol.Report) error {
 	if err := addresses(); err != nil {
 		return err
@@ -150,11 +147,11 @@ func (w *world) run(s protocol.Ask) protocol.Answer {
 // start moves the guest itself into the user's group for the fork: a child
 // begins where its parent is.
 func start(cmd *exec.Cmd, user string) error {
-	if user != protocol.User || !exists(userGroup) {
+	if user != protocol.User || !exists(protocol.UserGroup) {
 		return cmd.Start()
 	}
 	self := []byte(strconv.Itoa(os.Getpid()))
-	if err := os.WriteFile(userGroup, self, 0); err != nil {
+	if err := os.WriteFile(protocol.UserGroup, self, 0); err != nil {
 		return err
 	}
 	err := cmd.Start()

@@ -24,6 +24,9 @@ const (
 	User = "user"
 )
 
+// UserGroup is where the user's commands run when a subtree is delegated.
+const UserGroup = "/sys/fs/cgroup/user/session/cgroup.procs"
+
 // Job is what a guest does.
 type Job struct {
 	// Systemd starts the distribution's service manager as the first process,
