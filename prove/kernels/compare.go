@@ -131,7 +131,7 @@ func tables(results runs) []report.Table {
 			}
 		}
 	}
-	return []report.Table{times, said}
+	return []report.Table{times, said, results.escapes()}
 }
 
 // cell is what the checks of one account came to.
@@ -139,7 +139,7 @@ func (r *result) cell(c variant, user string) string {
 	var all []string
 	for _, name := range r.ordered {
 		part := strings.Split(name, "/")
-		if v := r.judged[name]; part[0] == c.Name && part[2] == user && v.Short != "" {
+		if v := r.judged[name]; part[0] == c.Name && part[2] == user && v.Short != "" && v.Row == nil {
 			all = append(all, part[1]+": "+v.Short)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,12 +77,16 @@ func judgeEscapes(a protocol.Answer) (v verdict) {
 		return v
 	}
 	counts := map[string]int{}
+	var cases []string
 	for line := range strings.Lines(a.Stdout) {
 		m := escapeLine.FindStringSubmatch(strings.TrimSpace(line))
 		if m == nil {
 			continue
 		}
 		counts[m[2]]++
+		if !slices.Contains(cases, m[1]) {
+			cases = append(cases, m[1])
+		}
 		reason := m[3]
 		switch {
 		case m[2] == "contained", m[2] == "dropped":
@@ -91,7 +96,11 @@ func judgeEscapes(a protocol.Answer) (v verdict) {
 			v.wrong("%s", strings.TrimSpace(line))
 		}
 	}
-	v.Short = fmt.Sprintf("%d contained, %d escaped, %d not exercised", counts["contained"], counts["escaped"], counts["not exercised"])
+	v.Short = "contained"
+	v.Row = []string{strings.Join(cases, " ")}
+	for _, status := range []string{"contained", "escaped", "failed", "not exercised"} {
+		v.Row = append(v.Row, strconv.Itoa(counts[status]))
+	}
 	for i, status := range []string{"contained", "escaped", "failed", "not exercised"} {
 		if end[i+1] != strconv.Itoa(counts[status]) {
 			v.wrong("the lines of the table are not its sum: %d %s, and %s", counts[status], status, end[0])
@@ -104,6 +113,19 @@ func judgeEscapes(a protocol.Answer) (v verdict) {
 		v.wrong("exit %d: %s", a.Exit, a.Stderr)
 	}
 	return v
+}
+
+// escapes is the table of what the escape table came to.
+func (all runs) escapes() report.Table {
+	t := report.Table{Title: "Cases of the escape table", Columns: []string{"kernel", "as", "cases", "runs contained", "escaped", "failed", "not exercised"}}
+	for _, r := range all {
+		for _, user := range []string{protocol.User, protocol.Root} {
+			if v := r.judged["table/"+escapes(user).Name+"/"+protocol.Root]; v.Row != nil {
+				t.Rows = append(t.Rows, append([]string{r.kernel.version(), user}, v.Row...))
+			}
+		}
+	}
+	return t
 }
 
 // refusing are the kernels on which nothing starts: the table cannot be run

@@ -11,7 +11,7 @@ import (
 
 // verdict is what one answer comes to.
 type verdict struct {
-	// Short is for a table: "held", "refused", and so on.
+	// Short is for the table: "held", "refused", and so on.
 	Short string
 	// Said is what is compared with the golden file.
 	Said string
@@ -19,6 +19,8 @@ type verdict struct {
 	Wrong []string
 	// Missing lists what was not exercised.
 	Missing []report.Missing
+	// Row is for a table of its own, instead of Short.
+	Row []string
 }
 
 func (v *verdict) wrong(format string, args ...any) {

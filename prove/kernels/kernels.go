@@ -45,7 +45,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 		Intro: "Debian's kernels are booted in emulated machines (no KVM, no network), with the same root file system. In each, `hermes-wrap doctor` " +
 			"and launches are run as an ordinary user and as root. *Held* means that the command ran and a probe, which reaches all of it without a sandbox, " +
 			"reached no file, process, socket or host that the policy does not grant. *Refused* means exit code 125 before the command ran, with one thing to do. " +
-			"All that is said is compared with `prove/kernels/expected`.",
+			"All that is said is compared with `prove/kernels/expected`. A few cases of the escape table are run as well, and judged as on the machine itself.",
 	}
 	defer func() { p.Took = time.Since(p.Began) }()
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
