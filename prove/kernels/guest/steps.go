@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,7 +87,7 @@ func steps(job protocol.Job, rep *protocol.Report) error {
 			return fmt.Errorf("setup %q: exit %d: %s%s", s, a.Exit, a.Stdout, a.Stderr)
 		}
 	}
-	if err := warm("/lib/modules", "/in"); err != nil {
+	if err := warm(); err != nil {
 		return err
 	}
 	rep.Uptime = uptime()
@@ -101,25 +99,26 @@ func steps(job protocol.Job, rep *protocol.Report) error {
 	return nil
 }
 
-// warm reads what the steps will read from disks. While all of a guest waits for
-// one, its clock goes on with the machine's: on a busy machine, loading a module
-// would take longer than doctor waits.
-func warm(dirs ...string) error {
-	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || !d.Type().IsRegular() {
+// warm reads what doctor and launches will read from disks: modules and the
+// binary. While all of a guest waits for a disk, its clock goes on with the
+// machine's: on a busy machine, loading a module would take longer than doctor
+// waits.
+func warm() error {
+	for _, pattern := range []string{
+		"/lib/modules/*/modules.*", "/lib/modules/*/kernel/fs/overlayfs/*", "/lib/modules/*/kernel/net/netfilter/*",
+		"/lib/modules/*/kernel/net/ipv*/netfilter/*", "/in/hermes-wrap",
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			if _, err := os.ReadFile(file); err != nil {
 				return err
 			}
-			f, err := os.Open(path)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			_, err = io.Copy(io.Discard, f)
-			return err
-		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
 		}
 	}
 	return nil
