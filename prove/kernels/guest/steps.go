@@ -99,14 +99,15 @@ func steps(job protocol.Job, rep *protocol.Report) error {
 	return nil
 }
 
-// warm reads what doctor and launches will read from disks: modules and the
-// binary. While all of a guest waits for a disk, its clock goes on with the
-// machine's: on a busy machine, loading a module would take longer than doctor
-// waits.
+// warm reads what doctor and launches will read from disks: modules, what loads
+// them, and the binary. While all of a guest waits for a disk, its clock goes on
+// with the machine's: on a busy machine, loading a module would take longer than
+// doctor waits.
 func warm() error {
 	for _, pattern := range []string{
 		"/lib/modules/*/modules.*", "/lib/modules/*/kernel/fs/overlayfs/*", "/lib/modules/*/kernel/net/netfilter/*",
-		"/lib/modules/*/kernel/net/ipv*/netfilter/*", "/in/hermes-wrap",
+		"/lib/modules/*/kernel/net/ipv*/netfilter/*", "/lib/modules/*/kernel/lib/*", "/usr/bin/kmod",
+		"/usr/lib/*/libkmod*", "/usr/lib/*/libzstd*", "/usr/lib/*/liblzma*", "/usr/lib/*/libcrypto*", "/usr/lib/*/libc.so*", "/in/hermes-wrap",
 	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
