@@ -122,6 +122,14 @@ func TestParse(t *testing.T) {
 	if got := parse(lost); got.crasher != "" || !strings.Contains(got.trouble, "hung or terminated") {
 		t.Errorf("a process that was lost: got %+v", got)
 	}
+	const late = "fuzz: elapsed: 5s, execs: 5480 (1484/sec), new interesting: 33 (total: 52)\n--- FAIL: FuzzX (5.02s)\n    context deadline exceeded\nFAIL\n"
+	if got := parse(late); got.trouble != "" || !got.timeUp {
+		t.Errorf("the end of the time: got %+v", got)
+	}
+	const both = "Failing input written to testdata/fuzz/FuzzX/1\n" + late
+	if got := parse(both); got.trouble == "" || got.timeUp {
+		t.Errorf("an input that failed at the end: got %+v", got)
+	}
 }
 
 func TestShare(t *testing.T) {
@@ -131,8 +139,8 @@ func TestShare(t *testing.T) {
 		targets int
 		want    time.Duration
 	}{
-		{"full", report.Options{}, 40, time.Minute},
-		{"full, few", report.Options{}, 0, 40 * time.Minute},
+		{"full", report.Options{}, 40, 24 * time.Second},
+		{"full, few", report.Options{}, 0, 16 * time.Minute},
 		{"full, very many", report.Options{}, 1000, least},
 		{"short", report.Options{Short: true}, 40, shortly},
 		{"as told", report.Options{Short: true, Patience: time.Hour}, 40, time.Hour},

@@ -27,6 +27,8 @@ type result struct {
 	crasher string
 	// trouble is how it ended otherwise than well; "" for well.
 	trouble string
+	// timeUp says that Go called the end of the time a failure.
+	timeUp bool
 }
 
 // grace is what a target may take beyond its time: to start its helpers, to read
@@ -80,9 +82,9 @@ func (t *target) once(ctx context.Context, o report.Options, each time.Duration)
 	switch {
 	case ctx.Err() != nil:
 		r.trouble = "it did not end within its time: " + context.Cause(ctx).Error()
-	case err != nil && r.trouble == "":
+	case err != nil && r.trouble == "" && !r.timeUp:
 		r.trouble = err.Error() + ": " + tail(out.String())
-	case err == nil && r.executed == 0:
+	case (err == nil || r.timeUp) && r.executed == 0:
 		r.trouble = "it tried no input"
 	case err == nil:
 		r.trouble = ""
@@ -100,7 +102,10 @@ var (
 	progress = regexp.MustCompile(`execs: (\d+) \(\d+/sec\), new interesting: (\d+) \(total: (\d+)\)`)
 	baseline = regexp.MustCompile(`gathering baseline coverage: (\d+)/(\d+) completed`)
 	written  = regexp.MustCompile(`Failing input written to (\S+)`)
-	reason   = regexp.MustCompile(`(?m)^\s+(\w+\.go:\d+: .*|fuzzing process hung .*)$`)
+	// The fuzzer sometimes takes the end of its own time, in the middle of an input,
+	// for a failure; then it names no input, and this is all that it says.
+	timeUp = regexp.MustCompile(`--- FAIL: \w+ \([0-9.]+s\)\s+context deadline exceeded\s+FAIL`)
+	reason = regexp.MustCompile(`(?m)^\s+(\w+\.go:\d+: .*|fuzzing process hung .*)$`)
 )
 
 func parse(out string) (r result) {
@@ -118,7 +123,8 @@ func parse(out string) (r result) {
 	if m := written.FindStringSubmatch(out); m != nil {
 		r.crasher = m[1]
 	}
-	if strings.Contains(out, "--- FAIL") {
+	r.timeUp = r.crasher == "" && timeUp.MatchString(out)
+	if strings.Contains(out, "--- FAIL") && !r.timeUp {
 		r.trouble = tail(out)
 		// The last line that names a place in the source is the property's.
 		if all := reason.FindAllStringSubmatch(out, -1); len(all) > 0 {
