@@ -97,9 +97,11 @@ SEED ?= 0
 PROVE = HERMES_WRAP_BIN=$(CURDIR)/$(BIN) $(GO) run ./prove --seed $(SEED) $(if $(FUZZING),--fuzztime $(FUZZING))
 prove: FUZZING = $(if $(filter command line environment,$(origin FUZZTIME)),$(FUZZTIME))
 prove: build ## try to break out in every way known, and write docs/proof.md (SANDBOX='bwrap …' for another)
+	@$(if $(findstring --only,$(PROVEFLAGS)),true,.ci/deps prove)
 	@$(PROVE) $(if $(SANDBOX),--sandbox '$(SANDBOX)',--write docs/proof.md) $(PROVEFLAGS)
 
 kernels: build ## boot Debian's kernels in QEMU and try the sandbox on each (as root)
+	@.ci/deps prove
 	@$(PROVE) --only kernels $(PROVEFLAGS)
 
 vulncheck: ## look for known vulnerabilities that the binary can reach (GOVULNDB names the database)
