@@ -2,6 +2,7 @@ package supply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -90,6 +91,10 @@ var taken = regexp.MustCompile(`(?m)^\(?(/[^()\n]+/([^/()\n]+\.[ao]))\)?`)
 // strangers links the program once more and gives the names of what the linker took
 // that none of the libraries accounts for, and the libraries of which it took something.
 func strangers(ctx context.Context, root, out string) (unknown, used []string, err error) {
+	// One from before would be found current, and nothing linked.
+	if err := os.Remove(out); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, nil, err
+	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", tags, "-o", out, "-ldflags", `-s -w -linkmode external -extldflags "-static -Wl,--trace"`, "./cmd/hermes-wrap")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=1")
 	text, err := cmd.CombinedOutput()
