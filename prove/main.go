@@ -40,6 +40,7 @@ type flags struct {
 	report.Options
 	only, write string
 	asJSON      bool
+	began       time.Time
 }
 
 func main() {
@@ -110,7 +111,7 @@ func run(f flags) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	began := time.Now()
+	f.began = time.Now()
 	f.Say("seed %d", f.Seed)
 	var found []report.Part
 	for _, p := range parts {
@@ -135,7 +136,7 @@ func run(f flags) error {
 		found = append(found, got)
 	}
 	head := report.Head{
-		Kernel: kernel(), Seed: f.Seed, Short: f.Short, When: began, Took: time.Since(began),
+		Kernel: kernel(), When: time.Now(),
 		Machine: fmt.Sprintf("%s, %d CPUs", runtime.GOARCH, runtime.NumCPU()),
 	}
 	return f.deliver(head, found)
@@ -156,6 +157,7 @@ func (f flags) one(ctx context.Context, dir string, p part) (report.Part, error)
 		return got, errors.New("interrupted")
 	}
 	got.Name, got.Release, got.Began, got.Took = p.name, release(o.Bin), began, time.Since(began)
+	got.Seed, got.Short = o.Seed, o.Short
 	if got.Title == "" {
 		got.Title = p.name
 	}
@@ -187,7 +189,7 @@ func (f flags) deliver(head report.Head, found []report.Part) error {
 	for _, p := range found {
 		failed += len(p.Faults())
 	}
-	f.Say("%d parts in %s, %d failed", len(found), head.Took.Round(time.Second), failed)
+	f.Say("%d parts in %s, %d failed", len(found), time.Since(f.began).Round(time.Second), failed)
 	if failed > 0 {
 		return fmt.Errorf("%d failed", failed)
 	}

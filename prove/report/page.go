@@ -7,13 +7,11 @@ import (
 	"time"
 )
 
-// Head is what stands above the parts of a page.
+// Head is what stands above the parts of a page. A page may hold parts of several
+// runs; each says for itself which.
 type Head struct {
 	Kernel, Machine string
-	Seed            int64
-	Short           bool
 	When            time.Time
-	Took            time.Duration
 }
 
 // reasons begin what may stay unexercised: a feature that the kernel or the
@@ -37,12 +35,12 @@ func Page(h Head, parts []Part) string {
 	var b strings.Builder
 	b.WriteString("# Proof\n\nWritten by `make prove`; do not edit. What was tried against the sandbox, on which kernel, what was contained, and what was not\n" +
 		"exercised and why. How it is made: [how the proof works](proving.md).\n\n")
-	kind := "full"
-	if h.Short {
-		kind = "short"
+	var took time.Duration
+	for _, p := range parts {
+		took += p.Took
 	}
-	fmt.Fprintf(&b, "| | |\n|---|---|\n| kernel | %s |\n| machine | %s |\n| when | %s |\n| run | %s, seed %d, %s |\n\n",
-		h.Kernel, h.Machine, h.When.UTC().Format("2006-01-02 15:04 UTC"), kind, h.Seed, h.Took.Round(time.Second))
+	fmt.Fprintf(&b, "| | |\n|---|---|\n| kernel | %s |\n| machine | %s |\n| written | %s |\n| all parts took | %s |\n\n",
+		h.Kernel, h.Machine, h.When.UTC().Format("2006-01-02 15:04 UTC"), took.Round(time.Second))
 	summary(&b, parts)
 	for _, p := range parts {
 		if !p.Absent {
@@ -53,10 +51,10 @@ func Page(h Head, parts []Part) string {
 }
 
 func summary(b *strings.Builder, parts []Part) {
-	b.WriteString("| part | version | began | took | result |\n|---|---|---|---|---|\n")
+	b.WriteString("| part | version | began | seed | took | result |\n|---|---|---|---|---|---|\n")
 	for _, p := range parts {
 		if p.Absent {
-			fmt.Fprintf(b, "| %s | | | | **not run** |\n", p.Title)
+			fmt.Fprintf(b, "| %s | | | | | **not run** |\n", p.Title)
 			continue
 		}
 		result := "green"
@@ -66,8 +64,11 @@ func summary(b *strings.Builder, parts []Part) {
 		if n := len(p.Missing); n > 0 {
 			result += fmt.Sprintf(", %d not exercised", n)
 		}
-		fmt.Fprintf(b, "| [%s](#%s) | `%s` | %s | %s | %s |\n", p.Title, anchor(p.Title),
-			p.Release, p.Began.UTC().Format("2006-01-02 15:04"), p.Took.Round(time.Second), result)
+		if p.Short {
+			result += ", short form"
+		}
+		fmt.Fprintf(b, "| [%s](#%s) | `%s` | %s | %d | %s | %s |\n", p.Title, anchor(p.Title),
+			p.Release, p.Began.UTC().Format("2006-01-02 15:04"), p.Seed, p.Took.Round(time.Second), result)
 	}
 	b.WriteString("\n")
 }

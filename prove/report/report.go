@@ -53,8 +53,10 @@ type Part struct {
 	Notes []string
 	// Absent says that the part has not been run.
 	Absent bool
-	// Release, Began and Took are filled in by who runs the part.
+	// Release, Seed, Short, Began and Took are filled in by who runs the part.
 	Release string
+	Seed    int64
+	Short   bool
 	Began   time.Time
 	Took    time.Duration
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFaults(t *testing.T) {
@@ -25,11 +26,11 @@ func TestFaults(t *testing.T) {
 
 func TestPage(t *testing.T) {
 	p := Part{
-		Name: "escapes", Title: "Escape suite: tried", Failed: []string{"a\nb"},
+		Name: "escapes", Title: "Escape suite: tried", Seed: 7, Short: true, Took: time.Minute, Failed: []string{"a\nb"},
 		Tables: []Table{{Columns: []string{"id", "result"}, Rows: [][]string{{"A01", "x|y\x1b[31m"}}}},
 	}
-	page := Page(Head{Seed: 7}, []Part{p, {Title: "kernels", Absent: true}})
-	for _, want := range []string{"| kernels | | | | **not run** |", "(#escape-suite-tried)", "**1 failed**", "* a b\n", `| A01 | x\|y [31m |`, "seed 7"} {
+	page := Page(Head{}, []Part{p, {Title: "other", Took: time.Minute}, {Title: "kernels", Absent: true}})
+	for _, want := range []string{"| kernels | | | | | **not run** |", "(#escape-suite-tried)", "**1 failed**", "* a b\n", `| A01 | x\|y [31m |`, "| 7 | 1m0s | **1 failed**, short form |", "| all parts took | 2m0s |"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("got %q, want %q in it", page, want)
 		}
