@@ -25,13 +25,13 @@ func TestStreamIdle(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("h2 %v", h2), func(t *testing.T) {
 			w := newWorld(t, testNetwork())
-			w.srv.Limits.Idle = time.Second
+			w.srv.Limits.Idle = 2 * time.Second
 			w.serve("api.example.org", 443, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				rw.Header().Set("Content-Type", "text/event-stream")
 				for range 6 {
 					_, _ = io.WriteString(rw, "data: beat\n\n")
 					_ = http.NewResponseController(rw).Flush()
-					time.Sleep(300 * time.Millisecond) // what is tested is the time itself
+					time.Sleep(500 * time.Millisecond) // what is tested is the time itself
 				}
 				<-r.Context().Done()
 			}))
@@ -39,7 +39,7 @@ func TestStreamIdle(t *testing.T) {
 			defer func() { _ = resp.Body.Close() }()
 			began := time.Now()
 			b, err := io.ReadAll(resp.Body)
-			if got := strings.Count(string(b), "beat"); got != 6 || time.Since(began) < 1500*time.Millisecond {
+			if got := strings.Count(string(b), "beat"); got != 6 || time.Since(began) < 2500*time.Millisecond {
 				t.Errorf("got %d events in %v, want all 6", got, time.Since(began))
 			}
 			if err == nil {

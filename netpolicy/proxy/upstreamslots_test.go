@@ -97,7 +97,7 @@ func TestHostSlotsBoundTheQueue(t *testing.T) {
 func TestConnectionsPerHost(t *testing.T) {
 	w := newWorld(t, testNetwork())
 	w.srv.Rules.Upstream.PerHost = 2
-	w.srv.Limits.Dial = 200 * time.Millisecond
+	w.srv.Limits.Dial = time.Second
 	hold := make(chan struct{})
 	w.serve("api.example.org", 80, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(rw).Flush()
@@ -136,7 +136,7 @@ func TestConnectionsPerHost(t *testing.T) {
 func TestTunnelsPerHost(t *testing.T) {
 	w := newWorld(t, testNetwork())
 	w.srv.Rules.Upstream.PerHost = 1
-	w.srv.Limits.Dial = 100 * time.Millisecond
+	w.srv.Limits.Dial = time.Second
 	w.serveRaw("db.example.org", 5432, func(c net.Conn) { _, _ = io.Copy(c, c) })
 	first := w.open("db.example.org", 5432, "")
 	if got := echoed(first, "first"); got != "first" {
