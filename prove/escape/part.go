@@ -47,7 +47,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 			args = append(args, "--case", comparedCases)
 		}
 	}
-	record, err := launch(ctx, program, args, file, o.Say)
+	record, err := launch(ctx, program, args, file, &progress{say: o.Say, every: 30 * time.Second, told: time.Now(), peers: o.Sandbox != ""})
 	if err != nil {
 		return report.Part{}, err
 	}
@@ -70,24 +70,20 @@ func build(ctx context.Context, o report.Options) (string, error) {
 }
 
 // launch runs the program. That something escaped is no error: the record says so.
-func launch(ctx context.Context, program string, args []string, file string, say func(string, ...any)) (Record, error) {
+func launch(ctx context.Context, program string, args []string, file string, out *progress) (Record, error) {
 	_ = os.Remove(file)
 	var r Record
 	cmd := exec.CommandContext(ctx, program, args...) // #nosec: built above
 	// It clears its directories away when it is asked to end.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
-	if say == nil {
-		say = func(string, ...any) {}
-	}
-	out := &progress{say: say, every: 30 * time.Second, told: time.Now()}
 	cmd.Stdout, cmd.Stderr = out, out
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
 		return r, fmt.Errorf("run the table: %w\n%s", err, out.end(20))
 	}
-	say("%s", out.end(1))
+	out.say("%s", out.end(1))
 	b, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(b, &r)

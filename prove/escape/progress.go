@@ -8,10 +8,12 @@ import (
 )
 
 // progress tells now and then how many results were printed, keeps the end of
-// what it read, and passes on at once what is no good news.
+// what it read, and passes on at once what is no good news of ours.
 type progress struct {
 	say   func(string, ...any)
 	every time.Duration
+	// peers says that other sandboxes are run, of which an escape is no news.
+	peers bool
 
 	line    bytes.Buffer
 	results int
@@ -43,7 +45,9 @@ func (p *progress) read(line string) {
 	p.results++
 	switch Status(fields[3]) {
 	case StatusEscaped, StatusFailed:
-		p.say("%s", line)
+		if !p.peers {
+			p.say("%s", line)
+		}
 	}
 	if time.Since(p.told) >= p.every {
 		p.say("escapes: %d results", p.results)
