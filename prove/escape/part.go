@@ -129,7 +129,7 @@ func partOf(cases []Case, r Record) report.Part {
 	p.Notes = []string{
 		fmt.Sprintf("%d runs were contained, %d escaped, %d failed, %d were not exercised; %d random variants were no attacks bare and were dropped.",
 			total[StatusContained], total[StatusEscaped], total[StatusFailed], total[StatusNotExercised], total[StatusDropped]),
-		fmt.Sprintf("Runs that did not come to their end at first, or twins without effect, were tried a second time, escapes never: %s.",
+		fmt.Sprintf("Runs that did not come to their end at first, or twins without effect, were tried again, escapes never: %s.",
 			orNone(slices.Sorted(maps.Keys(again)))),
 		fmt.Sprintf("One case again: `go run ./prove/escape/escapes --bin bin/hermes-wrap --case ID --seed %d -v`.", r.Seed),
 	}

@@ -58,7 +58,7 @@ type job struct {
 func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
 	for _, variant := range j.Variants {
 		t := trial{Case: j.Case, Configuration: j.Configurations[0], Account: j.Account, Variant: variant, Twin: true}
-		twin, again, err := w.patient(ctx, t, func(o Outcome) bool { return variant.Random || o.damaged() })
+		twin, again, err := w.patient(ctx, t, 4, func(o Outcome) bool { return variant.Random || o.damaged() })
 		if err != nil {
 			return fmt.Errorf("%s: twin: %w", j.Case.ID, err)
 		}
@@ -74,7 +74,7 @@ func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
 				continue
 			}
 			t.Configuration, t.Twin = configuration, false
-			got, again, err := w.patient(ctx, t, Outcome.told)
+			got, again, err := w.patient(ctx, t, 2, Outcome.told)
 			if err != nil {
 				return fmt.Errorf("%s: %w", j.Case.ID, err)
 			}
@@ -85,15 +85,17 @@ func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
 	return nil
 }
 
-// patient runs a trial, and once more where the first run is not good enough:
-// on a busy machine a host script can come too late for its own time limits. An
-// escape is never tried again.
-func (w *worker) patient(ctx context.Context, t trial, good func(Outcome) bool) (o Outcome, again bool, err error) {
-	if o, err = w.run(ctx, t); err != nil || good(o) {
-		return o, false, err
+// patient runs a trial, and again where a run is not good enough: on a busy
+// machine a host script can come too late for its own time limits, and a twin
+// for what it is to spoil. An escape is never tried again.
+func (w *worker) patient(ctx context.Context, t trial, tries int, good func(Outcome) bool) (o Outcome, again bool, err error) {
+	for n := range tries {
+		again = n > 0
+		if o, err = w.run(ctx, t); err != nil || good(o) {
+			break
+		}
 	}
-	o, err = w.run(ctx, t)
-	return o, true, err
+	return o, again, err
 }
 
 // damaged tells whether a twin did all that it was to do.
