@@ -268,7 +268,7 @@ func compared(cases []Case, r Record) report.Part {
 	var names []string
 	cells := map[string]count{}
 	escaped := map[string][]string{}
-	for _, x := range r.Results {
+	for _, x := range apart(r.Results) {
 		if other, ok := peers[x.Configuration]; ok && x.Status == StatusNotExercised && strings.HasPrefix(x.Reason[0], "machine: ") && other.Program != "" {
 			m := report.Missing{ID: strings.TrimPrefix(x.Configuration, "@"), What: "every case", Reason: x.Reason[0]}
 			if !slices.Contains(p.Missing, m) {
@@ -313,6 +313,23 @@ func compared(cases []Case, r Record) report.Part {
 		"Not exercised are cases whose legitimate use fails there (without a network nothing can be allowed past a filter), and those that do not run to their end.",
 		"The table holds others to our promises. Several do not make them: to protect entries of the workspace that somebody executes later, to leave nothing in it, to pass a terminal's size on.")
 	return p
+}
+
+// apart gives what was said of several sandboxes at once, that a case cannot be
+// exercised, for each of them.
+func apart(results []Result) (out []Result) {
+	for _, x := range results {
+		all := strings.Fields(x.Configuration)
+		for _, name := range all {
+			one := x
+			one.Configuration = name
+			if len(all) > 1 {
+				one.Reason = append([]string{"the case: "}, x.Reason...)
+			}
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 func orNone(ids []string) string {
