@@ -50,7 +50,8 @@ func isEmpty(v strictjson.Value) bool {
 	case strictjson.Bool:
 		return v.Text() == "false"
 	case strictjson.Number:
-		return v.Text() == "0"
+		n, ok := v.Int() // "-0" is zero as well
+		return ok && n == 0
 	case strictjson.String:
 		return v.Text() == ""
 	case strictjson.Array:

@@ -58,6 +58,17 @@ func TestCreateIsWrittenAnew(t *testing.T) {
 	}
 }
 
+// "-0" is zero to the engine, and zero is no limit.
+func TestMinusZeroIsNoLimit(t *testing.T) {
+	c, err := testSet(t).Judge(create(`{"Image":"alpine","HostConfig":{"Memory":-0,"MemorySwap":-0,"NanoCpus":-0,"PidsLimit":-0}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `"Memory":2147483648,"MemorySwap":2147483648,"NanoCpus":2000000000,"PidsLimit":256`; !strings.Contains(string(c.Body), want) {
+		t.Errorf("got %s, want %s in it", c.Body, want)
+	}
+}
+
 func TestCreateGetsCeilings(t *testing.T) {
 	c, err := testSet(t).Judge(create(`{"Image":"alpine","HostConfig":{"CapAdd":["cap_chown"],"Tmpfs":{"/tmp":"rw,noexec,size=64m"},"Ulimits":[{"Name":"nofile","Soft":1,"Hard":2}]}}`))
 	if err != nil {

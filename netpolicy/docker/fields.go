@@ -64,10 +64,11 @@ func number(least, most int64) taker {
 		if v.Kind() == strictjson.Null {
 			return leaveOut()
 		}
-		if n, ok := v.Int(); !ok || n < least || n > most {
+		n, ok := v.Int()
+		if !ok || n < least || n > most {
 			return reject("is not a number from %d to %d", least, most)
 		}
-		return v, true, nil
+		return strictjson.IntOf(n), true, nil
 	}
 }
 
@@ -83,7 +84,7 @@ func bounded(v strictjson.Value, most int64) (strictjson.Value, bool, error) {
 	if n > most {
 		return reject("is %d, and the policy allows %d", n, most)
 	}
-	return v, true, nil
+	return strictjson.IntOf(n), true, nil
 }
 
 func (s *Set) memory(v strictjson.Value) (strictjson.Value, bool, error) {
