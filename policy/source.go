@@ -191,5 +191,9 @@ func fileProblem(label string, err error) error {
 	if errors.As(err, &pe) {
 		err = pe.Err
 	}
-	return Problems{{Pos: Pos{File: label}, What: "read policy: " + err.Error(), Hint: "name a policy file that you can read"}}
+	hint := "name a policy file that you can read"
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		hint = "let each process open more files: ulimit -n"
+	}
+	return Problems{{Pos: Pos{File: label}, What: "read policy: " + err.Error(), Hint: hint}}
 }

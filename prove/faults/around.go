@@ -197,7 +197,7 @@ func (w *world) line(s surrounding) []string {
 	return append(out, argv...)
 }
 
-var policyMessage = regexp.MustCompile(`(?m)^hermes-wrap: error: (.*(?:policy|\.hermes-wrap)\.yaml.*)$`)
+var policyMessage = regexp.MustCompile(`(?m)^hermes-wrap: error: (.*(?:policy|floor|\.hermes-wrap)\.yaml.*)$`)
 
 // around launches once with something wrong, and says what came of it; full is
 // what the probe says without limits of the session's own.
