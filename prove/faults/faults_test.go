@@ -10,8 +10,8 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/test/harness"
 )
 
-// TestRefusals are faults that once went wrong.
-func TestRefusals(t *testing.T) {
+func testWorkshop(t *testing.T) *workshop {
+	t.Helper()
 	bin := os.Getenv("HERMES_WRAP_BIN")
 	harness.Require(t, bin != "", "HERMES_WRAP_BIN, the binary to test")
 	s, err := newWorkshop(t.Context(), report.Options{Bin: bin, User: os.Getenv("HERMES_TEST_USER")})
@@ -19,6 +19,12 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.close)
+	return s
+}
+
+// TestRefusals are faults that once went wrong.
+func TestRefusals(t *testing.T) {
+	s := testWorkshop(t)
 	w, err := s.newWorld("w", strictPolicy)
 	if err != nil {
 		t.Fatal(err)
@@ -53,13 +59,7 @@ func TestRefusals(t *testing.T) {
 
 // TestRefusalsOfProxy are those of a launch whose proxy ends other connections.
 func TestRefusalsOfProxy(t *testing.T) {
-	bin := os.Getenv("HERMES_WRAP_BIN")
-	harness.Require(t, bin != "", "HERMES_WRAP_BIN, the binary to test")
-	s, err := newWorkshop(t.Context(), report.Options{Bin: bin, User: os.Getenv("HERMES_TEST_USER")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.close)
+	s := testWorkshop(t)
 	p, err := newPeers()
 	if err != nil {
 		t.Fatal(err)

@@ -54,44 +54,32 @@ func lastNumber(text, word string) int {
 	return n
 }
 
-func judgeMemory(a protocol.Answer, most int) (v verdict) {
+func judgeMemory(a protocol.Answer, most int) verdict {
 	n := lastNumber(a.Stdout, "MiB")
-	v.Short, v.Said = "held", endOf(a)
-	switch {
-	case a.Exit == exitRefused && n < 0:
-		v.Short = "refused"
-		v.Wrong = append(v.Wrong, oneRemedy(a.Stderr)...)
-	case n < 0 || n > most || a.Exit == 0 || a.Late:
-		v.Short = "not held"
-		v.wrong("%d MiB of %d, exit %d: %s", n, limitMiB, a.Exit, a.Stderr)
-	}
-	return v
+	return judgeLimit(a, n, n >= 0 && n <= most && a.Exit != 0, fmt.Sprintf("%d MiB of %d", n, limitMiB))
 }
 
-func judgeFork(a protocol.Answer) (v verdict) {
+func judgeFork(a protocol.Answer) verdict {
 	n := lastNumber(a.Stdout, "processes")
-	v.Short, v.Said = "held", endOf(a)
-	switch {
-	case a.Exit == exitRefused && n < 0:
-		v.Short = "refused"
-		v.Wrong = append(v.Wrong, oneRemedy(a.Stderr)...)
-	case n < limitPids/2 || n > limitPids+extraPids || a.Late:
-		v.Short = "not held"
-		v.wrong("%d processes of %d, exit %d: %s%s", n, limitPids, a.Exit, a.Stdout, a.Stderr)
-	}
-	return v
+	return judgeLimit(a, n, n >= limitPids/2 && n <= limitPids+extraPids, fmt.Sprintf("%d processes of %d", n, limitPids))
 }
 
-func judgeBurn(a protocol.Answer) (v verdict) {
+func judgeBurn(a protocol.Answer) verdict {
 	n := lastNumber(a.Stdout, "thousandths")
+	return judgeLimit(a, n, n >= 1 && n <= mostCPU, fmt.Sprintf("%d thousandths of a processor of %d", n, limitCPU))
+}
+
+// judgeLimit judges what became of a limit: n is what was measured, below 0 where
+// nothing ran, and is says it in words.
+func judgeLimit(a protocol.Answer, n int, held bool, is string) (v verdict) {
 	v.Short, v.Said = "held", endOf(a)
 	switch {
 	case a.Exit == exitRefused && n < 0:
 		v.Short = "refused"
 		v.Wrong = append(v.Wrong, oneRemedy(a.Stderr)...)
-	case n < 1 || n > mostCPU || a.Late:
+	case !held || a.Late:
 		v.Short = "not held"
-		v.wrong("%d thousandths of a processor of %d, exit %d: %s", n, limitCPU, a.Exit, a.Stderr)
+		v.wrong("%s, exit %d: %s%s", is, a.Exit, a.Stdout, a.Stderr)
 	}
 	return v
 }
