@@ -186,8 +186,12 @@ func (f flags) deliver(head report.Head, found []report.Part) error {
 		fmt.Print(page)
 	}
 	failed := 0
+	// Once more at the end, where the reader of a long log looks first.
 	for _, p := range found {
-		failed += len(p.Faults())
+		for _, fault := range p.Faults() {
+			f.Say("%s: FAILED: %s", p.Name, fault)
+			failed++
+		}
 	}
 	f.Say("%d parts in %s, %d failed", len(found), time.Since(f.began).Round(time.Second), failed)
 	if failed > 0 {
