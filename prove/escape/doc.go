@@ -15,7 +15,7 @@
 //	as        user, root, both (the default)
 //	control   how the twin is run: bare (the default), own (section control), or
 //	          naive with the gateway's mistake (web.Naive)
-//	kill      the time that one run has (20s)
+//	kill      the time that one run has (40s)
 //	variants  lines (section lines), or a generator (see generators) with arguments
 //	only      the one sandbox that the case is about
 //

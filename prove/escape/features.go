@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,7 +100,7 @@ var probes = map[string]func() []int{ //nolint:gochecknoglobals // a constant
 	"vt":              func() []int { return exists("/dev/tty63") },
 	"timens":          func() []int { return exists("/proc/self/ns/time") },
 	"ipv6":            func() []int { return exists("/proc/net/if_inet6") },
-	"ia32":            func() []int { return present(runs32()) },
+	"ia32":            func() []int { return present(gate32()) },
 	"x32":             func() []int { return call(0x40000000 | unix.SYS_IO_URING_SETUP) },
 	"vsock":           func() []int { return exists("/dev/vsock") },
 	"fuse":            func() []int { return exists("/dev/fuse") },
@@ -130,6 +131,10 @@ func call(nr uintptr) []int {
 	_, _, errno := unix.Syscall6(nr, ^uintptr(0), 0, 0, 0, 0, 0)
 	return present(errno != unix.ENOSYS)
 }
+
+// gate32 tells whether a bare program can make 32-bit calls. Kernels are built or
+// started without them, and some hypervisors do not pass the interrupt on.
+var gate32 = sync.OnceValue(runs32)
 
 // runs32 executes the smallest program of the 32-bit ABI, which only exits.
 func runs32() bool {

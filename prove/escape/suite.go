@@ -87,10 +87,11 @@ func (w *worker) do(ctx context.Context, j job, say func(Result)) error {
 
 // patient runs a trial, and again where a run is not good enough: on a busy
 // machine a host script can come too late for its own time limits, and a twin
-// for what it is to spoil. An escape is never tried again.
+// for what it is to spoil. Each further try has twice the time of the one before,
+// up to four times a first. An escape is never tried again.
 func (w *worker) patient(ctx context.Context, t trial, tries int, good func(Outcome) bool) (o Outcome, again bool, err error) {
 	for n := range tries {
-		again = n > 0
+		again, t.Slack = n > 0, 1<<min(n, 2)
 		if o, err = w.run(ctx, t); err != nil || good(o) {
 			break
 		}

@@ -243,6 +243,8 @@ func TestJudge(t *testing.T) {
 		want      Verdict
 	}{
 		{"done", "x\nDONE\n", nil, Contained},
+		{"late", "DONE\n", nil, Unfinished},
+		{"late and touched", "DONE\n", []string{"x"}, Escaped},
 		{"not done", "x\n", nil, Unfinished},
 		{"done in a line", "not DONE\n", nil, Unfinished},
 		{"said", "ESCAPED it\nDONE\n", nil, Escaped},
@@ -250,7 +252,7 @@ func TestJudge(t *testing.T) {
 		{"broken", "BROKEN use\nDONE\n", nil, Broken},
 		{"broken and touched", "BROKEN use\n", []string{"x"}, Escaped},
 	} {
-		o := Outcome{Stdout: c.out}
+		o := Outcome{Stdout: c.out, Late: strings.HasPrefix(c.name, "late")}
 		if o.judge(c.touched); o.Verdict != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, o.Verdict, c.want)
 		}

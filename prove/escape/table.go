@@ -47,7 +47,7 @@ type Case struct {
 	At string
 }
 
-const defaultKill = 20 * time.Second
+const defaultKill = 40 * time.Second
 
 // Group is the letter that the ID begins with.
 func (c Case) Group() string { return c.ID[:1] }
