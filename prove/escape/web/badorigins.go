@@ -13,6 +13,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -139,32 +140,35 @@ func unasked101(_ *World, v *visit) {
 // smuggled is an answer that belongs to nobody's request.
 const smuggled = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 8\r\n\r\nSMUGGLED"
 
-// badAnswers are whole answers outside of HTTP's rules, by path.
-var badAnswers = map[string]string{
-	"/two-lengths": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 103\r\n\r\nok" + smuggled,
-	"/both":        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled,
-	"/on-204":      "HTTP/1.1 204 No Content\r\nContent-Length: 103\r\n\r\n" + smuggled,
-	"/on-304":      "HTTP/1.1 304 Not Modified\r\n\r\n" + smuggled,
-	"/on-head":     "HTTP/1.1 200 OK\r\nContent-Length: 98\r\n\r\n" + smuggled,
-	"/long":        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled,
-	"/bare-cr":     "HTTP/1.1 200 OK\r\nX-Bad: a\rSet-Cookie: split=1\r\nContent-Length: 2\r\n\r\nok",
-	"/bare-lf":     "HTTP/1.1 200 OK\nX-Bad: a\nContent-Length: 2\n\nok" + smuggled,
-	"/folded":      "HTTP/1.1 200 OK\r\nX-Bad: a\r\n Set-Cookie: split=1\r\nContent-Length: 2\r\n\r\nok",
-	"/nul":         "HTTP/1.1 200 OK\r\nX-Bad: a\x00b\r\nContent-Length: 2\r\n\r\nok",
-	"/space-colon": "HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok" + smuggled,
-	"/odd-te":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\nContent-Length: 2\r\n\r\nok" + smuggled,
-	"/two-te":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n" + smuggled,
-	"/plus-length": "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok" + smuggled,
-	"/status":      "HTTP/1.1 000 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled,
-	"/status-line": "HTTP/9.9 200 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled,
-	"/chunk":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff2\r\nok\r\n0\r\n\r\n" + smuggled,
-	"/cut":         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nok",
-	"/cut-chunk":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok",
-	"/late-101":    "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: raw\r\nConnection: upgrade\r\n\r\nSMUGGLED",
-	"/too-many-1":  strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n", 100_000),
-	"/big-head":    "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Big: "+strings.Repeat("x", 1000)+"\r\n", 20_000) + "Content-Length: 2\r\n\r\nok",
-	"/h3":          "HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":443\"\r\nContent-Length: 2\r\n\r\nok",
-}
+// badAnswers are whole answers outside of HTTP's rules, by path. Some are large,
+// and most processes of this program never give one.
+var badAnswers = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"/two-lengths": "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 103\r\n\r\nok" + smuggled,
+		"/both":        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled,
+		"/on-204":      "HTTP/1.1 204 No Content\r\nContent-Length: 103\r\n\r\n" + smuggled,
+		"/on-304":      "HTTP/1.1 304 Not Modified\r\n\r\n" + smuggled,
+		"/on-head":     "HTTP/1.1 200 OK\r\nContent-Length: 98\r\n\r\n" + smuggled,
+		"/long":        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled,
+		"/bare-cr":     "HTTP/1.1 200 OK\r\nX-Bad: a\rSet-Cookie: split=1\r\nContent-Length: 2\r\n\r\nok",
+		"/bare-lf":     "HTTP/1.1 200 OK\nX-Bad: a\nContent-Length: 2\n\nok" + smuggled,
+		"/folded":      "HTTP/1.1 200 OK\r\nX-Bad: a\r\n Set-Cookie: split=1\r\nContent-Length: 2\r\n\r\nok",
+		"/nul":         "HTTP/1.1 200 OK\r\nX-Bad: a\x00b\r\nContent-Length: 2\r\n\r\nok",
+		"/space-colon": "HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok" + smuggled,
+		"/odd-te":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\nContent-Length: 2\r\n\r\nok" + smuggled,
+		"/two-te":      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n" + smuggled,
+		"/plus-length": "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok" + smuggled,
+		"/status":      "HTTP/1.1 000 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled,
+		"/status-line": "HTTP/9.9 200 OK\r\nContent-Length: 2\r\n\r\nok" + smuggled,
+		"/chunk":       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff2\r\nok\r\n0\r\n\r\n" + smuggled,
+		"/cut":         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nok",
+		"/cut-chunk":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok",
+		"/late-101":    "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: raw\r\nConnection: upgrade\r\n\r\nSMUGGLED",
+		"/too-many-1":  strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n", 100_000),
+		"/big-head":    "HTTP/1.1 200 OK\r\n" + strings.Repeat("X-Big: "+strings.Repeat("x", 1000)+"\r\n", 20_000) + "Content-Length: 2\r\n\r\nok",
+		"/h3":          "HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":443\"\r\nContent-Length: 2\r\n\r\nok",
+	}
+})
 
 // badAnswer answers every request with the answer that its path names.
 func badAnswer(_ *World, v *visit) {
@@ -174,7 +178,7 @@ func badAnswer(_ *World, v *visit) {
 			return
 		}
 		path, _, _ := strings.Cut(target, "?")
-		b, known := badAnswers[path]
+		b, known := badAnswers()[path]
 		if !known {
 			b = string(plainAnswer("200 OK", "text/plain", "fine"))
 		}

@@ -112,8 +112,10 @@ func (r *rig) pipe(serve func(net.Conn)) net.Conn {
 		r.t.Fatal(err)
 	}
 	defer l.Close()
+	accepted := make(chan struct{})
 	go func() {
 		c, err := l.Accept()
+		close(accepted)
 		if err == nil {
 			serve(c)
 		}
@@ -122,6 +124,7 @@ func (r *rig) pipe(serve func(net.Conn)) net.Conn {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	<-accepted // closing the listener resets what it has not accepted
 	return c
 }
 
