@@ -139,7 +139,7 @@ func flags(args []string) (Settings, string, error) {
 	list("where", &s.Where, "configurations instead of those that the cases ask for; every: all")
 	f.StringVar(&s.Sandbox, "sandbox", "", "another sandbox in our place: a name, several with commas, all, or a command line with {dir} and {home}")
 	f.StringVar(&s.Tools, "tools", "", "a directory with other sandboxes")
-	f.IntVar(&s.Workers, "workers", 3, "worlds at the same time")
+	f.IntVar(&s.Workers, "workers", 4, "worlds at the same time")
 	file := f.String("json", "", "write everything to a file")
 	err := f.Parse(args)
 	if err == nil && f.NArg() > 0 {

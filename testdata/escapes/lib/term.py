@@ -34,7 +34,7 @@ class Term:
         self.seen += new
         return new
 
-    def until(self, text, seconds=8):
+    def until(self, text, seconds=20):
         """Whether the text shows up after what was waited for before."""
         end = time.monotonic() + seconds
         while text not in self.seen and time.monotonic() < end:
@@ -44,6 +44,15 @@ class Term:
         if at < 0:
             return False
         self.seen = self.seen[at + len(text):]
+        return True
+
+    def quiet(self, seconds, within=10):
+        """Whether there comes a time of so many seconds in which it shows nothing."""
+        end = time.monotonic() + within
+        while self.read(seconds):
+            if time.monotonic() >= end:
+                return False
+        self.seen = b""
         return True
 
     def state(self):
