@@ -90,8 +90,9 @@ func parse() (flags, error) {
 		return f, err
 	}
 	f.Root, err = os.Getwd()
+	f.began = time.Now()
 	f.Say = func(format string, args ...any) {
-		fmt.Fprintf(os.Stderr, "prove: "+format+"\n", args...)
+		fmt.Fprintf(os.Stderr, "prove: %7s "+format+"\n", append([]any{time.Since(f.began).Round(time.Second)}, args...)...)
 	}
 	return f, err
 }
@@ -111,7 +112,6 @@ func run(f flags) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f.began = time.Now()
 	f.Say("seed %d", f.Seed)
 	var found []report.Part
 	for _, p := range parts {

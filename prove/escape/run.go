@@ -199,6 +199,9 @@ func (w *worker) prepare(p *place, v *victim, t trial) (*exec.Cmd, error) {
 	if !gate32() {
 		vars["GATE32"] = "none"
 	}
+	if _, other := peers[t.Configuration]; other {
+		vars["PATIENCE"] = "6" // seconds: in others much never comes
+	}
 	if vars["VARIANT"] = t.Variant.Value; t.Case.Variants != "lines" {
 		vars["VARIANT"] = t.Variant.fill(vars)
 	}

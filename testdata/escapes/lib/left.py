@@ -1,7 +1,7 @@
 """Processes that should be gone: left.py MARK SECONDS
 
 Waits until no process has MARK in its command line; those that still have it
-after SECONDS are named, and ended.
+after SECONDS are named, and ended, and the status is 1.
 """
 import os
 import signal
@@ -26,7 +26,7 @@ def left(mark):
 
 def check(mark, seconds):
     """Says whether something was left."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + min(seconds, float(os.environ.get("PATIENCE", seconds)))
     while (found := left(mark)) and time.monotonic() < end:
         time.sleep(0.02)
     for pid, words in found:
@@ -42,4 +42,4 @@ def check(mark, seconds):
 
 
 if __name__ == "__main__":
-    check(sys.argv[1], float(sys.argv[2]))
+    sys.exit(check(sys.argv[1], float(sys.argv[2])))

@@ -34,7 +34,7 @@ class Term:
         self.seen += new
         return new
 
-    def until(self, text, seconds=20):
+    def until(self, text, seconds=float(os.environ.get("PATIENCE", 20))):
         """Whether the text shows up after what was waited for before."""
         end = time.monotonic() + seconds
         while text not in self.seen and time.monotonic() < end:
