@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -36,8 +38,9 @@ type told struct {
 	Error  string  `json:",omitempty"`
 }
 
-// share has several worlds work on the jobs.
+// share has several worlds work on the jobs, those first that may take long.
 func (s Settings) share(ctx context.Context, o orders, jobs []job, say func(Result)) error {
+	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.Case.Kill, a.Case.Kill) })
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	queue := make(chan job)
