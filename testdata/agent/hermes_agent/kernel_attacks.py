@@ -5,7 +5,6 @@ import errno
 import fcntl
 import mmap
 import os
-import platform
 import pty
 import signal
 import struct
@@ -157,6 +156,4 @@ def attacks():
              "clone3": clone3, "mount": mount, "fsopen": fsopen, "open_tree": open_tree, "io_uring": io_uring,
              "keyctl": keyctl, "bpf": bpf, "userfaultfd": userfaultfd, "perf": perf, "int80": int80,
              "new_privileges": new_privileges}
-    if platform.machine() != "x86_64":
-        del found["int80"]
     return {name: lambda attack=attack: in_child(attack) for name, attack in found.items() if name not in lacks}
