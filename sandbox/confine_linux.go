@@ -71,7 +71,6 @@ func StartProxy(o ProxyStart) (*ProxyProcess, error) {
 		return nil, err
 	}
 	defer null.Close()
-	ignored, blocked := inheritedSignals()
 	s := start{
 		ruleset: ruleset, flags: flags, path: self, argv: []string{o.Arg0},
 		// No variable of the caller changes verification, the resolver or the
@@ -81,8 +80,8 @@ func StartProxy(o ProxyStart) (*ProxyProcess, error) {
 		// connection after a burst.
 		envp:  []string{"GOMAXPROCS=2", "GOGC=200"},
 		stdio: [3]int{int(o.Control.Fd()), int(null.Fd()), int(o.Stderr.Fd())}, cwd: "/", tty: -1, umask: -1,
-		sigIgnored: ignored, sigBlocked: blocked,
-		rlimits: []Rlimit{{Name: "RLIMIT_CORE", Resource: unix.RLIMIT_CORE}},
+		inherited: fromCaller(),
+		rlimits:   []Rlimit{{Name: "RLIMIT_CORE", Resource: unix.RLIMIT_CORE}},
 	}
 	p, r, err := proxies.spawn(s)
 	if err != nil {

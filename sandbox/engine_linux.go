@@ -34,7 +34,7 @@ func createContainer(stateDir, id, root string, p Plan) (*container, error) {
 func (c *container) start(stdio [3]*os.File, extra []*os.File) error {
 	c.p = &libcontainer.Process{
 		Args:  []string{fmt.Sprintf("/proc/self/fd/%d", fdSelf), stageArgPidOne},
-		Env:   []string{"GOMAXPROCS=2", "GODEBUG="},
+		Env:   []string{"GOMAXPROCS=1", "GODEBUG="},
 		Cwd:   "/",
 		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2],
 		ExtraFiles: extra,

@@ -209,8 +209,8 @@ func (p *pidOne) prepare() (start, error) {
 		newUserNS: true, ruleset: -1, filter: p.s.Filter, guard: plan.Guard, innerNS: plan.UserNS,
 		path: plan.Program, argv: plan.Argv, envp: plan.Env, cwd: plan.Cwd,
 		stdio: p.streams(), tty: p.slave, umask: plan.Umask,
-		sigIgnored: p.s.SigIgnored, sigBlocked: p.s.SigBlocked,
-		rlimits: plan.Rlimits, probes: plan.probes(p.s.CanaryPort),
+		inherited: p.s.Inherited,
+		rlimits:   plan.Rlimits, probes: plan.probes(p.s.CanaryPort),
 	}
 	if plan.Abi > 0 {
 		var err error

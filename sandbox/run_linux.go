@@ -187,13 +187,12 @@ func (r *run) create(canaryPort int) error {
 	if !r.Plan.Hold {
 		r.term, slave = FindTerminal(r.Stdio)
 	}
-	ignored, blocked := inheritedSignals()
 	plan := r.Plan
 	if plan.Umask < 0 {
 		plan.Umask = callerUmask()
 	}
 	s := spec{
-		Plan: plan, Filter: r.Filter, Root: r.Dir.root(), SigIgnored: ignored, SigBlocked: blocked,
+		Plan: plan, Filter: r.Filter, Root: r.Dir.root(), Inherited: fromCaller(),
 		Terminal: r.term != nil, Slave: slave, CanaryPort: canaryPort,
 		ProxyUser: r.ProxyUser, ProxyToken: r.ProxyToken, Layers: r.Layers,
 	}

@@ -42,25 +42,37 @@ struct kernel_sigaction {
 	uint64_t mask;
 };
 
-static uint64_t inherited_ignored, inherited_blocked;
+static struct hw_inherited inherited;
 
-/* Runs before the Go runtime installs handlers for every signal. */
-__attribute__((constructor)) static void remember_signals(void)
+/* The Go runtime's watching thread looks round every 20 microseconds while a
+ * launch is at work, which is dear: each look is a timer and two switches. With
+ * this slack (nanoseconds, prctl(2)) it looks a twentieth as often. Threads and
+ * children inherit it; what is not ours gets back what we were started with. */
+#define DROWSY 1000000UL
+
+/* Runs before the Go runtime installs handlers for every signal and starts its
+ * first thread. The proxy serves for long, and stays awake. */
+__attribute__((constructor)) static void remember(int argc, char **argv)
 {
 	struct kernel_sigaction sa;
+	int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+	if (slack > 0) {
+		inherited.timer_slack = (uint64_t)slack;
+		if (argc < 1 || strcmp(argv[0], HW_PROXY_ARG0) != 0)
+			prctl(PR_SET_TIMERSLACK, DROWSY, 0, 0, 0);
+	}
 	for (int sig = 1; sig <= 64; sig++) {
 		if (sig == SIGKILL || sig == SIGSTOP)
 			continue;
 		if (syscall(SYS_rt_sigaction, sig, NULL, &sa, 8) == 0 && sa.handler == SIG_IGN)
-			inherited_ignored |= 1ULL << (sig - 1);
+			inherited.ignored |= 1ULL << (sig - 1);
 	}
-	syscall(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &inherited_blocked, 8);
+	syscall(SYS_rt_sigprocmask, SIG_SETMASK, NULL, &inherited.blocked, 8);
 }
 
-void hw_inherited_signals(uint64_t *ignored, uint64_t *blocked)
+struct hw_inherited hw_inherited(void)
 {
-	*ignored = inherited_ignored;
-	*blocked = inherited_blocked;
+	return inherited;
 }
 
 /* Written by the child only, before it has threads. */
@@ -152,12 +164,12 @@ static void reset_signals(const struct hw_spawn *s)
 		if (sig == SIGKILL || sig == SIGSTOP)
 			continue;
 		memset(&sa, 0, sizeof sa);
-		sa.handler = (s->sig_ignored >> (sig - 1)) & 1 ? SIG_IGN : SIG_DFL;
+		sa.handler = (s->inherited.ignored >> (sig - 1)) & 1 ? SIG_IGN : SIG_DFL;
 		if (syscall(SYS_rt_sigaction, sig, &sa, NULL, 8) < 0 && errno != EINVAL)
 			fail(HW_STEP_SIGNALS, errno, sig);
 	}
 	/* The starter leaves them all blocked. */
-	if (!s->starter && syscall(SYS_rt_sigprocmask, SIG_SETMASK, &s->sig_blocked, NULL, 8) < 0)
+	if (!s->starter && syscall(SYS_rt_sigprocmask, SIG_SETMASK, &s->inherited.blocked, NULL, 8) < 0)
 		fail(HW_STEP_SIGNALS, errno, 0);
 }
 
@@ -219,6 +231,8 @@ static void child(const struct hw_spawn *s)
 	ssize_t n = read(s->go_fd, &go, 1);
 	if (n != 1)
 		fail(HW_STEP_MAP, n < 0 ? errno : EPIPE, 0);
+	if (s->inherited.timer_slack)
+		prctl(PR_SET_TIMERSLACK, (unsigned long)s->inherited.timer_slack, 0, 0, 0);
 
 	if (syscall(SYS_setpgid, 0, 0) < 0)
 		fail(HW_STEP_GROUP, errno, 0);
@@ -280,7 +294,7 @@ static void child(const struct hw_spawn *s)
 		if (r < 0)
 			fail(HW_STEP_STARTER, -r, 0);
 		syscall(SYS_close, REPORT_FD); /* its end says that all of this held */
-		hw_starter_serve(s->sig_blocked);
+		hw_starter_serve(s->inherited.blocked);
 	}
 	syscall(SYS_execve, s->path, s->argv, s->envp);
 	fail(HW_STEP_EXEC, errno, 0);

@@ -53,6 +53,13 @@ struct hw_rlimit {
 	uint64_t soft, hard;
 };
 
+/* What our caller passed on to us, and the command gets. */
+struct hw_inherited {
+	uint64_t ignored;     /* bit n-1: signal n is ignored */
+	uint64_t blocked;
+	uint64_t timer_slack; /* PR_SET_TIMERSLACK(2const), in nanoseconds; 0: as it is */
+};
+
 struct hw_spawn {
 	int new_userns;              /* clone into a user namespace of its own */
 	int ruleset_fd;              /* Landlock ruleset, or -1 */
@@ -67,8 +74,7 @@ struct hw_spawn {
 	int stdio[3];
 	int tty;                     /* terminal to put the group in the foreground of, or -1 */
 	int umask;                   /* or -1 */
-	uint64_t sig_ignored;        /* bit n-1: signal n is ignored */
-	uint64_t sig_blocked;
+	struct hw_inherited inherited;
 	const struct hw_rlimit *rlimits;
 	int rlimits_len;
 	const struct hw_probe *probes;
@@ -89,8 +95,10 @@ struct hw_report {
  * writes the id maps and a byte to go_fd's other end. */
 pid_t hw_spawn(const struct hw_spawn *s);
 
-/* The signal state that this process was started with, read before the Go
- * runtime changes it. */
-void hw_inherited_signals(uint64_t *ignored, uint64_t *blocked);
+/* What this process was started with, read before the Go runtime changes it. */
+struct hw_inherited hw_inherited(void);
+
+/* What the proxy is called in its argument vector. */
+#define HW_PROXY_ARG0 "hermes-wrap: proxy"
 
 #endif

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -52,8 +53,7 @@ type start struct {
 	stdio      [3]int
 	tty        int
 	umask      int
-	sigIgnored uint64
-	sigBlocked uint64
+	inherited  inherited
 	rlimits    []Rlimit
 	probes     []probe
 	// starter makes it the starter, which executes nothing itself; stdio is its
@@ -179,7 +179,9 @@ func (s start) native() *C.struct_hw_spawn {
 		c.stdio[i] = C.int(fd)
 	}
 	c.tty, c.umask = C.int(s.tty), C.int(s.umask)
-	c.sig_ignored, c.sig_blocked = C.uint64_t(s.sigIgnored), C.uint64_t(s.sigBlocked)
+	c.inherited = C.struct_hw_inherited{
+		ignored: C.uint64_t(s.inherited.Ignored), blocked: C.uint64_t(s.inherited.Blocked), timer_slack: C.uint64_t(s.inherited.TimerSlack),
+	}
 	c.rlimits, c.rlimits_len = C.hw_rlimits(C.int(len(s.rlimits))), C.int(len(s.rlimits))
 	for i, l := range s.rlimits {
 		C.hw_set_rlimit((*C.struct_hw_rlimit)(unsafe.Pointer(c.rlimits)), C.int(i), C.int(l.Resource), C.uint64_t(l.Soft), C.uint64_t(l.Hard))
@@ -212,12 +214,35 @@ func cStrings(v []string) **C.char {
 	return p
 }
 
-// inheritedSignals gives what the caller ignored and blocked, bit n-1 for
-// signal n.
-func inheritedSignals() (ignored, blocked uint64) {
-	var i, b C.uint64_t
-	C.hw_inherited_signals(&i, &b)
-	return uint64(i), uint64(b)
+// inherited is what the caller passed on to the launcher, and the command gets.
+type inherited struct {
+	// Ignored and Blocked are signals, bit n-1 for signal n.
+	Ignored uint64 `json:"ignored"`
+	Blocked uint64 `json:"blocked"`
+	// TimerSlack is in nanoseconds, PR_SET_TIMERSLACK(2const); 0 leaves it alone.
+	TimerSlack uint64 `json:"timer_slack"`
+}
+
+// ProxyArg0 is what the proxy is called in its argument vector.
+const ProxyArg0 = C.HW_PROXY_ARG0
+
+// fromCaller gives what this process was started with.
+func fromCaller() inherited {
+	i := C.hw_inherited()
+	return inherited{Ignored: uint64(i.ignored), Blocked: uint64(i.blocked), TimerSlack: uint64(i.timer_slack)}
+}
+
+// Attentive runs f, which starts a process that is to have the timer slack that
+// this one was started with.
+func Attentive(f func() error) error {
+	if slack := fromCaller().TimerSlack; slack > 0 {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if now, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil && unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(slack), 0, 0, 0) == nil {
+			defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(now), 0, 0, 0) }()
+		}
+	}
+	return f()
 }
 
 // probeKinds maps the C enumeration for code that has no cgo.

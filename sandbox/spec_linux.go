@@ -10,14 +10,13 @@ import (
 // It travels in a sealed memfd, never in the environment (which anybody inside
 // could read in /proc) and never in a file.
 type spec struct {
-	Plan       Plan    `json:"plan"`
-	Raw        raw     `json:"raw"`
-	Filter     []byte  `json:"filter"`
-	Root       string  `json:"root"` // host path of the private root's mount point
-	SigIgnored uint64  `json:"sig_ignored"`
-	SigBlocked uint64  `json:"sig_blocked"`
-	Terminal   bool    `json:"terminal"`
-	Slave      [3]bool `json:"slave"` // which standard streams become the terminal
+	Plan      Plan      `json:"plan"`
+	Raw       raw       `json:"raw"`
+	Filter    []byte    `json:"filter"`
+	Root      string    `json:"root"` // host path of the private root's mount point
+	Inherited inherited `json:"inherited"`
+	Terminal  bool      `json:"terminal"`
+	Slave     [3]bool   `json:"slave"` // which standard streams become the terminal
 	// CanaryPort listens on the host's loopback; the self-test must not reach it.
 	CanaryPort int `json:"canary_port"`
 	// Layers are the directories of the layers that are known already.

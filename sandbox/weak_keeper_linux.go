@@ -162,8 +162,8 @@ func (k *keeper) confinement() (start, []*os.File, error) {
 		ruleset: -1, filter: k.s.Filter,
 		path: plan.Program, argv: plan.Argv, envp: plan.environment(k.port, k.s.ProxyUser, k.s.ProxyToken), cwd: plan.Cwd,
 		stdio: k.streams(), tty: k.slave, umask: plan.Umask,
-		sigIgnored: k.s.SigIgnored, sigBlocked: k.s.SigBlocked,
-		rlimits: plan.Rlimits, probes: plan.probes(k.s.CanaryPort),
+		inherited: k.s.Inherited,
+		rlimits:   plan.Rlimits, probes: plan.probes(k.s.CanaryPort),
 	}
 	grants, open, err := pinGrants(plan)
 	if err != nil {

@@ -57,7 +57,7 @@ func newKeep(p Plan) (*keep, error) {
 
 func (k *keep) start(stdio [3]*os.File, extra []*os.File) error {
 	k.cmd = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{keeperArg0}, Env: []string{"GOMAXPROCS=2"}, Dir: "/",
+		Path: "/proc/self/exe", Args: []string{keeperArg0}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
 		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2], ExtraFiles: extra,
 		// A session of its own: Ctrl-C and a kill of the launcher's group pass it by.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},

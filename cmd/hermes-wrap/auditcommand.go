@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -34,7 +33,7 @@ func (c *commandLine) reading(cmd *cobra.Command, do func(path string, files []s
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		debug.SetGCPercent(100) // main switches it off for launches
+		unhurried()
 		path, files, err := c.recordFiles(cmd, args)
 		if err == nil {
 			err = do(path, files)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
 	"github.com/hermes-wrap/hermes-wrap/session"
 	"github.com/hermes-wrap/hermes-wrap/supervise"
 )
@@ -55,7 +56,7 @@ func detach(args []string) (name string, code int, err error) {
 	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return "", 0, fmt.Errorf("close what was inherited: %w", err)
 	}
-	err = cmd.Start()
+	err = sandbox.Attentive(cmd.Start)
 	theirs.Close()
 	if err != nil {
 		return "", 0, fmt.Errorf("start the launcher: %w", err)

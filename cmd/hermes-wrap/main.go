@@ -26,8 +26,9 @@ func main() {
 	if isPidOne() {
 		os.Exit(pidOne())
 	}
-	// A launch is over before a collection would pay; settle switches it on
-	// again, for as long as the command runs.
+	// A launch is over before a collection would pay, and has no work for two:
+	// more processors are more threads to make and to wake. settle changes both.
 	debug.SetGCPercent(-1)
+	runtime.GOMAXPROCS(1)
 	os.Exit(newCommandLine().execute(os.Args[1:]))
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
 // isPidOne tells whether we are the first process of a container: then whatever
@@ -26,7 +28,7 @@ func pidOne() int {
 		Path: "/proc/self/exe", Args: os.Args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		SysProcAttr: foreground(),
 	}
-	if err := cmd.Start(); err != nil {
+	if err := sandbox.Attentive(cmd.Start); err != nil {
 		fmt.Fprintf(os.Stderr, "hermes-wrap: error: start below the container's first process: %v\n", err)
 		return exitFailed
 	}

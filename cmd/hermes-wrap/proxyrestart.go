@@ -289,7 +289,7 @@ func (p *proxyClient) open(n int) (*proxyLife, error) {
 	// It knows what to sweep from its first moment on, also when the launcher is
 	// killed in the next.
 	l.proc, err = sandbox.StartProxy(sandbox.ProxyStart{
-		Arg0: proxyArg0, Control: theirs.File(), Stderr: stderr, Reads: proxyReads(), RunDir: setup.RunDir, Cgroups: setup.Cgroups,
+		Arg0: sandbox.ProxyArg0, Control: theirs.File(), Stderr: stderr, Reads: proxyReads(), RunDir: setup.RunDir, Cgroups: setup.Cgroups,
 	})
 	if err != nil {
 		words.Close()

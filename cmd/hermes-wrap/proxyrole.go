@@ -19,11 +19,9 @@ import (
 	"github.com/hermes-wrap/hermes-wrap/sandbox"
 )
 
-// proxyArg0 is how our own executable knows that it is the proxy. Standard
-// input is then the control connection to the launcher.
-const proxyArg0 = "hermes-wrap: proxy"
-
-func isProxyRole() bool { return len(os.Args) == 1 && os.Args[0] == proxyArg0 }
+// isProxyRole tells whether our own executable is the proxy. Standard input is
+// then the control connection to the launcher.
+func isProxyRole() bool { return len(os.Args) == 1 && os.Args[0] == sandbox.ProxyArg0 }
 
 // What the launcher and the proxy say to each other: first setup, hello, doors
 // and a ready event in this order, then orders and events as they come.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -292,8 +293,14 @@ const settleAfter = 250 * time.Millisecond
 // settle ends the launch's exception from garbage collection (see main), and
 // gives back what only the launch needed.
 func settle() {
-	debug.SetGCPercent(100)
+	unhurried()
 	debug.FreeOSMemory()
+}
+
+// unhurried is for what takes longer than a launch.
+func unhurried() {
+	debug.SetGCPercent(100)
+	runtime.SetDefaultGOMAXPROCS()
 }
 
 // relayStops ends the run when the proxy fails or the time is over.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -180,7 +179,7 @@ func (k *keptFiles) unfinished() error {
 func (c *commandLine) stateCommand(use, short string, args cobra.PositionalArgs, do func(args []string) error) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: args}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		debug.SetGCPercent(100) // main switches it off for launches
+		unhurried()
 		if err := do(args); err != nil {
 			c.code = c.voice.fail(err)
 		}
