@@ -29,6 +29,7 @@ type Settings struct {
 	User     string   // the ordinary account
 	Seed     int64
 	Short    bool
+	Thin     bool // as root a third, see thinned
 	Keep     bool // leave the directories of the runs
 	Verbose  bool
 	Sandbox  string // another one in our place, see peersOf
@@ -43,8 +44,10 @@ type Record struct {
 	Kernel string
 	// Peers describes other sandboxes by configuration, and Left counts the cases
 	// that are not for them.
-	Peers   map[string]string `json:",omitempty"`
-	Left    int               `json:",omitempty"`
+	Peers map[string]string `json:",omitempty"`
+	Left  int               `json:",omitempty"`
+	// Thinned counts the runs of root's that were left out for their time.
+	Thinned int `json:",omitempty"`
 	Began   time.Time
 	Took    time.Duration
 	Results []Result
@@ -129,6 +132,7 @@ func flags(args []string) (Settings, string, error) {
 	f.StringVar(&s.User, "user", "hwdev", "the ordinary account, where root runs this")
 	f.Int64Var(&s.Seed, "seed", time.Now().UnixNano()%1e9, "decides what is generated")
 	f.BoolVar(&s.Short, "short", false, "fewer variants")
+	f.BoolVar(&s.Thin, "thin", false, "on a slow machine: a third of what root runs beside the ordinary account, where both do the same")
 	f.BoolVar(&s.Keep, "keep", false, "leave the directories of the runs")
 	f.BoolVar(&s.Verbose, "v", false, "say how each twin escaped and what failed runs printed")
 	list := func(name string, to *[]string, usage string) {
@@ -242,10 +246,17 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 			if c.As != "both" && c.As != a.Kind || len(s.Accounts) > 0 && !slices.Contains(s.Accounts, a.Kind) {
 				continue
 			}
-			if s.Short && c.As == "both" && a.Kind == "root" && len(who) > 1 && source(c.ID+" root", s.Seed).IntN(8) != 0 {
-				continue // a short run takes an eighth of them as root too
-			}
 			j := job{c, a, s.configurations(c), variants}
+			if c.As == "both" && a.Kind == "root" && len(who) > 1 {
+				if s.Short && source(c.ID+" root", s.Seed).IntN(8) != 0 {
+					continue // a short run takes an eighth of them as root too
+				}
+				if s.Thin {
+					all := j.runs()
+					j = s.thinned(j)
+					r.Thinned += all - j.runs()
+				}
+			}
 			if j.Configurations = s.there(j, say); len(j.Configurations) == 0 {
 				continue
 			}
@@ -257,6 +268,22 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 		}
 	}
 	return jobs, nil
+}
+
+// runs is how often a job runs something inside.
+func (j job) runs() int { return len(j.Configurations) * len(j.Variants) }
+
+// thinned is what a slow machine has time for as root, beside the same as an
+// ordinary account: of the cases about policies and the command line, and of the
+// profiles that are not the reference, a third; of the variants a few. The seed
+// chooses.
+func (s Settings) thinned(j job) job {
+	out := func(what string) bool { return source(j.Case.ID+" root "+what, s.Seed).IntN(3) != 0 }
+	j.Configurations = slices.DeleteFunc(slices.Clone(j.Configurations), func(name string) bool {
+		return name != "strict" && name != weak && out(name) || strings.HasPrefix(j.Case.ID, "F") && out("")
+	})
+	j.Variants = fewer(j.Variants)
+	return j
 }
 
 // fewer leaves a few of the fixed variants, chosen over all of them, and the

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 
 	"github.com/hermes-wrap/hermes-wrap/prove/report"
 )
@@ -35,20 +34,15 @@ func coverage(ctx context.Context, o report.Options, packages []*pkg) (report.Ta
 }
 
 func (p *pkg) covered(ctx context.Context, o report.Options) (seeds, all string, err error) {
-	name := strings.ReplaceAll(p.rel, string(filepath.Separator), "_")
-	bin := filepath.Join(o.Work, "bin", name+".cover")
-	if _, err := output(command(ctx, o, "test", "-c", "-tags", tags, "-cover", "-o", bin, p.path)); err != nil {
+	if seeds, err = runCovered(ctx, p.bin, p.dir); err != nil {
 		return "", "", err
 	}
-	if seeds, err = runCovered(ctx, bin, p.dir); err != nil {
-		return "", "", err
-	}
-	dir, err := p.withCorpus(o, filepath.Join(o.Work, "corpus", name))
+	dir, err := p.withCorpus(o, p.corpus(o))
 	if err != nil {
 		return "", "", err
 	}
 	defer os.RemoveAll(dir)
-	all, err = runCovered(ctx, bin, dir)
+	all, err = runCovered(ctx, p.bin, dir)
 	return seeds, all, err
 }
 

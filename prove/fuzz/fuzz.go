@@ -17,7 +17,7 @@ import (
 const (
 	// budget is what all targets share where nobody says how long each is to have:
 	// the whole proof fits an hour, and other parts need most of it.
-	budget = 5 * time.Minute
+	budget = 4 * time.Minute
 	// atOnce is how many targets run at a time, each with one process.
 	atOnce = 2
 	// shortly is what each has in a short proof, least what it always has.

@@ -139,8 +139,8 @@ func TestShare(t *testing.T) {
 		targets int
 		want    time.Duration
 	}{
-		{"full", report.Options{}, 40, 15 * time.Second},
-		{"full, few", report.Options{}, 0, 10 * time.Minute},
+		{"full", report.Options{}, 40, 12 * time.Second},
+		{"full, few", report.Options{}, 0, 8 * time.Minute},
 		{"full, very many", report.Options{}, 1000, least},
 		{"short", report.Options{Short: true}, 40, shortly},
 		{"as told", report.Options{Short: true, Patience: time.Hour}, 40, time.Hour},

@@ -55,7 +55,7 @@ func (t *target) fuzz(ctx context.Context, o report.Options, each time.Duration)
 
 // passes tells whether an input in the package does no harm by itself.
 func (t *target) passes(ctx context.Context, name string) bool {
-	cmd := exec.CommandContext(ctx, t.bin, "-test.run", "^"+t.name+"$/^"+name+"$", "-test.timeout", "2m")
+	cmd := exec.CommandContext(ctx, t.pkg.bin, "-test.run", "^"+t.name+"$/^"+name+"$", "-test.timeout", "2m")
 	cmd.Dir = t.pkg.dir
 	return cmd.Run() == nil
 }
@@ -63,9 +63,9 @@ func (t *target) passes(ctx context.Context, name string) bool {
 func (t *target) once(ctx context.Context, o report.Options, each time.Duration) result {
 	ctx, cancel := context.WithTimeout(ctx, each+grace)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, t.bin,
+	cmd := exec.CommandContext(ctx, t.pkg.bin,
 		"-test.run", "^$", "-test.fuzz", "^"+t.name+"$", "-test.fuzztime", each.String(), "-test.fuzzminimizetime", "50x",
-		"-test.parallel", "1", "-test.timeout", "0", "-test.fuzzcachedir", t.corpus(o))
+		"-test.parallel", "1", "-test.timeout", "0", "-test.fuzzcachedir", t.pkg.corpus(o))
 	cmd.Dir = t.pkg.dir
 	// Its workers and their helpers are in one group, and end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -90,11 +90,6 @@ func (t *target) once(ctx context.Context, o report.Options, each time.Duration)
 		r.trouble = ""
 	}
 	return r
-}
-
-// corpus is where inputs that reached something new are kept.
-func (t *target) corpus(o report.Options) string {
-	return filepath.Join(o.Work, "corpus", strings.ReplaceAll(t.pkg.rel, string(filepath.Separator), "_"))
 }
 
 // What the fuzzer prints: its progress, the input that failed, and why.

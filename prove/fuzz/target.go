@@ -22,6 +22,7 @@ const tags = "seccomp netgo osusergo"
 // pkg is a package with fuzz targets.
 type pkg struct {
 	dir, rel, path string
+	bin            string // its tests, built to be fuzzed and to count what they cover
 	// holds is what each target's comment says, by name.
 	holds map[string]string
 }
@@ -31,9 +32,14 @@ type target struct {
 	pkg    *pkg
 	name   string
 	holds  string
-	bin    string
 	result result
 }
+
+// file is the package in the name of a file.
+func (p *pkg) file() string { return strings.ReplaceAll(p.rel, string(filepath.Separator), "_") }
+
+// corpus is where inputs that reached something new are kept.
+func (p *pkg) corpus(o report.Options) string { return filepath.Join(o.Work, "corpus", p.file()) }
 
 func (t *target) key() string { return filepath.ToSlash(t.pkg.rel) + " " + t.name }
 
@@ -123,12 +129,12 @@ func build(ctx context.Context, o report.Options, packages []*pkg) (all []*targe
 		return nil, err
 	}
 	for _, p := range packages {
-		bin := filepath.Join(dir, strings.ReplaceAll(p.rel, string(filepath.Separator), "_")+".test")
+		p.bin = filepath.Join(dir, p.file()+".test")
 		o.Say("fuzz: build %s", p.rel)
-		if _, err := output(command(ctx, o, "test", "-c", "-tags", tags, "-fuzz", ".", "-o", bin, p.path)); err != nil {
+		if _, err := output(command(ctx, o, "test", "-c", "-tags", tags, "-fuzz", ".", "-cover", "-o", p.bin, p.path)); err != nil {
 			return nil, err
 		}
-		list := exec.CommandContext(ctx, bin, "-test.list", "^Fuzz")
+		list := exec.CommandContext(ctx, p.bin, "-test.list", "^Fuzz")
 		list.Dir = p.dir
 		out, err := output(list)
 		if err != nil {
@@ -136,7 +142,7 @@ func build(ctx context.Context, o report.Options, packages []*pkg) (all []*targe
 		}
 		listed := strings.Fields(out)
 		for _, name := range listed {
-			all = append(all, &target{pkg: p, name: name, holds: p.holds[name], bin: bin})
+			all = append(all, &target{pkg: p, name: name, holds: p.holds[name]})
 		}
 		if len(listed) != len(p.holds) {
 			return nil, fmt.Errorf("%s: %d targets stand in its files, and %d are built: %v", p.rel, len(p.holds), len(listed), listed)

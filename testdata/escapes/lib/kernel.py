@@ -263,6 +263,41 @@ def trial(f, seconds=10):
     return f"exit {os.waitstatus_to_exitcode(status)}"
 
 
+def trials(attempts):
+    """What trial gives for each of many (name, function), as (name, result). A call
+    that was refused changed nothing, so the next one is made in the same child; after
+    one that was not, or that ended the child, there is a fresh one."""
+    attempts = list(attempts)
+    while attempts:
+        r, w = os.pipe()
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            os.close(r)
+            for _, f in attempts:
+                signal.alarm(10)
+                try:
+                    got = f()
+                except BaseException as e:  # whatever it was, the parent is told
+                    os.write(2, f"trial: {e!r}\n".encode())
+                    os._exit(1)
+                os.write(w, struct.pack("<q", got))
+                if got >= 0:
+                    break
+            os._exit(0)
+        os.close(w)
+        with open(r, "rb") as answers:
+            results = [n for n, in struct.iter_unpack("<q", answers.read())]
+        _, status = os.waitpid(pid, 0)
+        if os.WIFSIGNALED(status):
+            results.append(signal.Signals(os.WTERMSIG(status)).name)
+        elif status != 0 or not results:
+            results.append(f"exit {os.waitstatus_to_exitcode(status)}")
+        for (name, _), got in zip(attempts, results):
+            yield name, got
+        attempts = attempts[len(results):]
+
+
 # --- generators ------------------------------------------------------------
 
 

@@ -1,0 +1,47 @@
+package escape
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// On a slow machine root runs every case of the reference but for group F, and
+// over the nights each of the others too.
+func TestThinned(t *testing.T) {
+	variants := []variant{{Value: "a"}, {Value: "b"}, {Value: "c"}, {Value: "d"}, {Value: "e"}, {Value: "r", Random: true}}
+	const nights = 60
+	seen := map[string]int{}
+	for night := range int64(nights) {
+		s := Settings{Seed: night, Thin: true}
+		for _, id := range []string{"A1", "F1"} {
+			j := s.thinned(job{Case: Case{ID: id}, Configurations: []string{"strict", weak, "ci"}, Variants: variants})
+			for _, name := range j.Configurations {
+				seen[id+" "+name]++
+			}
+			if n := len(j.Variants); n != 4 {
+				t.Errorf("got %d variants, want three and the random one", n)
+			}
+		}
+	}
+	for _, name := range []string{"A1 strict", "A1 " + weak} {
+		if seen[name] != nights {
+			t.Errorf("%s: got %d of %d nights, want each", name, seen[name], nights)
+		}
+	}
+	for _, name := range []string{"A1 ci", "F1 strict", "F1 " + weak} {
+		if n := seen[name]; n < nights/5 || n > nights/2 {
+			t.Errorf("%s: got %d of %d nights, want about a third", name, n, nights)
+		}
+	}
+	if s := (Settings{Seed: 1}); !slices.Equal(s.thinned(job{Case: Case{ID: "F9"}, Configurations: []string{"strict"}}).Configurations,
+		s.thinned(job{Case: Case{ID: "F9"}, Configurations: []string{"strict"}}).Configurations) {
+		t.Error("got two answers for one seed")
+	}
+	for i := range 20 {
+		j := Settings{Seed: int64(i)}.thinned(job{Case: Case{ID: fmt.Sprint("F", i)}, Configurations: []string{"strict", weak}})
+		if n := len(j.Configurations); n != 0 && n != 2 {
+			t.Errorf("F%d: got %v, want the whole case or nothing of it", i, j.Configurations)
+		}
+	}
+}
