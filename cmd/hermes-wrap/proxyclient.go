@@ -23,12 +23,15 @@ type proxyClient struct {
 	gone    chan struct{} // closed when no proxy serves any more, nor ever will
 	quit    chan struct{} // closed when the run ends
 	limit   restartLimit
-	metrics *os.File // a listener for metrics; nil: none
-	first   *proxyLife
-	err     error
-	once    sync.Once
-	closing sync.Once
-	doorway *doors // set before ready
+	// patience bounds each of the two things that a first proxy is waited for: that it
+	// has read its policy, and that it serves.
+	patience time.Duration
+	metrics  *os.File // a listener for metrics; nil: none
+	first    *proxyLife
+	err      error
+	once     sync.Once
+	closing  sync.Once
+	doorway  *doors // set before ready
 	// What a proxy of the run passes on to the next. The launcher looks into neither.
 	memory    *os.File // what was used of budgets, and addresses of names
 	authority *os.File // the key of the run's authority, sealed; nil: there is none
@@ -67,12 +70,16 @@ const maxRefresh = 64
 
 func newProxyClient(needs proxyNeeds) *proxyClient {
 	return &proxyClient{
-		proxyNeeds: needs, limit: defaultRestarts,
+		proxyNeeds: needs, limit: defaultRestarts, patience: firstLimit,
 		events: make(chan error, 1), refresh: make(chan string, maxRefresh), started: make(chan struct{}),
 		ready: make(chan struct{}), gone: make(chan struct{}), quit: make(chan struct{}), back: make(chan struct{}),
 		pending: map[int]pendingOrder{},
 	}
 }
+
+// firstLimit is as long as the launcher waits for an init: the machine may be at
+// its worst when a run begins.
+const firstLimit = 30 * time.Second
 
 // startProxy starts the process and hands it the policy; it returns at once.
 func startProxy(p policy.Policy, read func() (proxySecrets, error), needs proxyNeeds) *proxyClient {
@@ -111,10 +118,12 @@ func (p *proxyClient) hello() ([]byte, error) {
 		if <-p.started; p.err != nil {
 			return
 		}
+		defer p.hurry(p.first, p.patience)()
 		var h proxyHello
 		if h, p.authority, p.err = p.first.hello(); p.err == nil {
 			p.ca = h.CA
 		}
+		p.err = p.first.explain(p.err)
 	})
 	return p.ca, p.err
 }
@@ -129,8 +138,9 @@ func (p *proxyClient) doors(listeners, resolvers []*os.File) error {
 	if _, err := p.hello(); err != nil {
 		return err
 	}
+	defer p.hurry(p.first, p.patience)()
 	if err := p.first.open(kept); err != nil {
-		return err
+		return p.first.explain(err)
 	}
 	p.serves(p.first)
 	close(p.ready)

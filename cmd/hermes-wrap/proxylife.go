@@ -63,6 +63,15 @@ func (l *proxyLife) condemn(reason error) {
 	l.proc.Kill()
 }
 
+// explain puts the reason for which the launcher killed the proxy in the place of
+// the end of its connection.
+func (l *proxyLife) explain(err error) error {
+	if reason := l.reason.Load(); reason != nil && errors.Is(err, errProxyEnded) {
+		return fmt.Errorf("the proxy was killed: %w", *reason)
+	}
+	return err
+}
+
 // bury ends what is left of the proxy once it says nothing more, and tells why it
 // ended.
 func (l *proxyLife) bury() error {

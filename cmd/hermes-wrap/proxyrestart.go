@@ -218,9 +218,7 @@ func (p *proxyClient) another(n int) (*proxyLife, error) {
 	if err != nil {
 		return nil, err
 	}
-	started := make(chan struct{})
-	defer close(started)
-	go p.hurry(l, started)
+	defer p.hurry(l, orderLimit)()
 	if _, _, err = l.hello(); err == nil {
 		err = l.open(p.doorway)
 	}
@@ -234,17 +232,21 @@ func (p *proxyClient) another(n int) (*proxyLife, error) {
 }
 
 // hurry kills a proxy that does not start in time, or not in time for the end of
-// the run.
-func (p *proxyClient) hurry(l *proxyLife, started <-chan struct{}) {
-	late := time.NewTimer(orderLimit)
-	defer late.Stop()
-	select {
-	case <-started:
-	case <-p.quit:
-		l.condemn(errors.New("the run ends"))
-	case <-late.C:
-		l.condemn(fmt.Errorf("it did not start within %v", orderLimit))
-	}
+// the run. The function that it gives ends that.
+func (p *proxyClient) hurry(l *proxyLife, limit time.Duration) (started func()) {
+	done := make(chan struct{})
+	go func() {
+		late := time.NewTimer(limit)
+		defer late.Stop()
+		select {
+		case <-done:
+		case <-p.quit:
+			l.condemn(errors.New("the run ends"))
+		case <-late.C:
+			l.condemn(fmt.Errorf("it did not start within %v", limit))
+		}
+	}()
+	return func() { close(done) }
 }
 
 // open starts a proxy, of which n ended before it, and hands it what is in force.

@@ -89,6 +89,32 @@ func startReal(t *testing.T, limit restartLimit) *started {
 	return s
 }
 
+// A first proxy that hangs is waited for a while, and no longer.
+func TestFirstProxyHangs(t *testing.T) {
+	log, err := audit.Open(filepath.Join(t.TempDir(), "audit.jsonl"), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	px := startProxy(somePolicy(t), func() (proxySecrets, error) { return proxySecrets{}, nil }, proxyNeeds{
+		setup: proxySetup{Run: "run", RunDir: t.TempDir(), Launcher: os.Getpid(), Inspect: true},
+		log:   log, key: func(string) audit.ChainKey { return audit.ChainKey{} },
+		record: log.Write, say: func(string) {},
+	})
+	t.Cleanup(px.close)
+	if <-px.started; px.err != nil {
+		t.Fatal(px.err)
+	}
+	if err := unix.Kill(px.first.proc.Pid(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	px.patience = 50 * time.Millisecond
+	// Stopped before or after its first word: then it has none for its doors.
+	if err = px.doors(nil, nil); err == nil || !strings.Contains(err.Error(), "did not start within 50ms") {
+		t.Errorf("got %v, want that it did not start in time", err)
+	}
+}
+
 // life is the proxy of the moment, nil while there is none.
 func (s *started) life() *proxyLife {
 	s.px.mu.Lock()
