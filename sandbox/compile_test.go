@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -179,11 +180,29 @@ func checkOrder(t *testing.T, p Plan) {
 			t.Errorf("order: got %s %q after a cover", e.Kind, e.Target)
 		}
 		for _, later := range p.View[i+1:] {
+			if e.Kind == KindAlias && e.Source == later.Target {
+				t.Errorf("order: got %q before %q, which it shows", e.Target, later.Target)
+			}
 			if within(e.Target, later.Target) && e.Target != later.Target && later.Kind != KindPin && later.Kind != KindProtect && later.Kind != KindMask {
 				t.Errorf("order: got %q before its parent %q", e.Target, later.Target)
 			}
 		}
 	}
+}
+
+// A policy that grants a file by itself which the launcher makes anew.
+func TestOwnFileIsGranted(t *testing.T) {
+	dir := layout(t, map[string]string{"bin/tool": "x", "ws/": "", "home/": ""})
+	p := policy.Policy{Workspace: workspace(dir, "ws")}
+	p.Filesystem.Read = []policy.Path{{Text: "/etc/passwd", Abs: "/etc/passwd"}}
+	plan, err := planned(dir, p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(plan.View, func(e Entry) bool { return e.Kind == KindAlias && e.Target == "/etc/passwd" }) {
+		t.Errorf("got %+v, want an alias of our own file", plan.View)
+	}
+	checkOrder(t, plan)
 }
 
 func TestCompileRefuses(t *testing.T) {

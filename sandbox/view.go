@@ -249,7 +249,12 @@ func (v *view) entries() []Entry {
 	return append(out, v.covers()...)
 }
 
+// byDepth orders parents before what lies in them, and what a path shows of
+// another one after that.
 func byDepth(a, b Entry) int {
+	if a, b := a.Kind == KindAlias, b.Kind == KindAlias; a != b {
+		return map[bool]int{true: 1, false: -1}[a]
+	}
 	if d := strings.Count(a.Target, "/") - strings.Count(b.Target, "/"); d != 0 {
 		return d
 	}
