@@ -46,7 +46,8 @@ type Record struct {
 	// that are not for them.
 	Peers map[string]string `json:",omitempty"`
 	Left  int               `json:",omitempty"`
-	// Thinned counts the runs of root's that were left out for their time.
+	// Thinned counts the runs of root's that were left out for their time, and of
+	// other sandboxes the cases.
 	Thinned int `json:",omitempty"`
 	Began   time.Time
 	Took    time.Duration
@@ -132,7 +133,7 @@ func flags(args []string) (Settings, string, error) {
 	f.StringVar(&s.User, "user", "hwdev", "the ordinary account, where root runs this")
 	f.Int64Var(&s.Seed, "seed", time.Now().UnixNano()%1e9, "decides what is generated")
 	f.BoolVar(&s.Short, "short", false, "fewer variants")
-	f.BoolVar(&s.Thin, "thin", false, "on a slow machine: a third of what root runs beside the ordinary account, where both do the same")
+	f.BoolVar(&s.Thin, "thin", false, "on a slow machine: a part of what root runs beside the ordinary account, and of the cases for other sandboxes")
 	f.BoolVar(&s.Keep, "keep", false, "leave the directories of the runs")
 	f.BoolVar(&s.Verbose, "v", false, "say how each twin escaped and what failed runs printed")
 	list := func(name string, to *[]string, usage string) {
@@ -232,6 +233,10 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 			r.Left++
 			continue
 		}
+		if s.Sandbox != "" && s.Thin && source(c.ID+" others", s.Seed).IntN(3) == 0 {
+			r.Thinned++
+			continue
+		}
 		variants, err := variantsOf(c, s.Seed, map[bool]int{false: 8, true: 2}[s.Short])
 		if err != nil {
 			return nil, err
@@ -274,13 +279,14 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 func (j job) runs() int { return len(j.Configurations) * len(j.Variants) }
 
 // thinned is what a slow machine has time for as root, beside the same as an
-// ordinary account: of the cases about policies and the command line, and of the
-// profiles that are not the reference, a third; of the variants a few. The seed
-// chooses.
+// ordinary account: of the cases about requests and policies, which the same code
+// judges whoever starts it, and of the profiles that are not the reference, a
+// third; of the variants a few. The seed chooses.
 func (s Settings) thinned(j job) job {
 	out := func(what string) bool { return source(j.Case.ID+" root "+what, s.Seed).IntN(3) != 0 }
+	judged := strings.ContainsAny(j.Case.ID[:1], "DF")
 	j.Configurations = slices.DeleteFunc(slices.Clone(j.Configurations), func(name string) bool {
-		return name != "strict" && name != weak && out(name) || strings.HasPrefix(j.Case.ID, "F") && out("")
+		return name != "strict" && name != weak && out(name) || judged && out("")
 	})
 	j.Variants = fewer(j.Variants)
 	return j

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// On a slow machine root runs every case of the reference but for group F, and
+// On a slow machine root runs every case of the reference but for groups D and F, and
 // over the nights each of the others too.
 func TestThinned(t *testing.T) {
 	variants := []variant{{Value: "a"}, {Value: "b"}, {Value: "c"}, {Value: "d"}, {Value: "e"}, {Value: "r", Random: true}}
@@ -14,7 +14,7 @@ func TestThinned(t *testing.T) {
 	seen := map[string]int{}
 	for night := range int64(nights) {
 		s := Settings{Seed: night, Thin: true}
-		for _, id := range []string{"A1", "F1"} {
+		for _, id := range []string{"A1", "D1", "F1"} {
 			j := s.thinned(job{Case: Case{ID: id}, Configurations: []string{"strict", weak, "ci"}, Variants: variants})
 			for _, name := range j.Configurations {
 				seen[id+" "+name]++
@@ -29,7 +29,7 @@ func TestThinned(t *testing.T) {
 			t.Errorf("%s: got %d of %d nights, want each", name, seen[name], nights)
 		}
 	}
-	for _, name := range []string{"A1 ci", "F1 strict", "F1 " + weak} {
+	for _, name := range []string{"A1 ci", "D1 strict", "F1 strict", "F1 " + weak} {
 		if n := seen[name]; n < nights/5 || n > nights/2 {
 			t.Errorf("%s: got %d of %d nights, want about a third", name, n, nights)
 		}
