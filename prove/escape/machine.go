@@ -121,13 +121,29 @@ func (m system) restore(bin string) bool {
 		}
 	}
 	text, _ := os.ReadFile("/proc/self/mountinfo")
-	mounts := strings.Split(strings.TrimSpace(string(text)), "\n")
-	for i := len(mounts) - 1; i >= 0; i-- {
-		if f := strings.Fields(mounts[i]); len(f) > 4 && !strings.Contains(m["/proc/self/mountinfo"], mounts[i]+"\n") {
-			_ = unix.Unmount(f[4], unix.MNT_DETACH)
-		}
+	for _, path := range added(m["/proc/self/mountinfo"], string(text)) {
+		_ = unix.Unmount(path, unix.MNT_DETACH)
 	}
 	return len(m.changed(observe(bin))) == 0
+}
+
+// added gives the places of mounts that were not there before, the last first. A
+// mount whose options are others now is none of them: to take "/" away because
+// somebody changed the options of its file system would be the end of the world.
+func added(before, now string) []string {
+	had := map[string]bool{}
+	for line := range strings.Lines(before) {
+		id, _, _ := strings.Cut(line, " ")
+		had[id] = true
+	}
+	var out []string
+	for line := range strings.Lines(now) {
+		if f := strings.Fields(line); len(f) > 4 && !had[f[0]] {
+			out = append(out, f[4])
+		}
+	}
+	slices.Reverse(out)
+	return out
 }
 
 // processes gives all that run in this world but for those that are ours. What

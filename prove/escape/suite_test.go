@@ -379,3 +379,20 @@ mkdir "$LIB/twin" || cat "$OUTSIDE/secret"
 		t.Errorf("got %d results, want %d", len(got), len(want))
 	}
 }
+
+func TestAdded(t *testing.T) {
+	const before = "26 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n30 26 0:20 / /proc rw - proc proc rw\n"
+	for _, c := range []struct {
+		what, now string
+		want      []string
+	}{
+		{"nothing", before, nil},
+		{"other options of the file system", strings.Replace(before, "vda rw", "vda rw,lazytime", 1), nil},
+		{"two mounts", before + "31 26 0:30 / /tmp rw - tmpfs tmpfs rw\n32 31 0:31 / /tmp/a rw - tmpfs tmpfs rw\n", []string{"/tmp/a", "/tmp"}},
+		{"one is gone", "26 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n", nil},
+	} {
+		if got := added(before, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
+		}
+	}
+}
