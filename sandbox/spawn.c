@@ -46,8 +46,8 @@ static struct hw_inherited inherited;
 
 /* The Go runtime's watching thread looks round every 20 microseconds while a
  * launch is at work, which is dear: each look is a timer and two switches. With
- * this slack (nanoseconds, prctl(2)) it looks a twentieth as often. Threads and
- * children inherit it; what is not ours gets back what we were started with. */
+ * this slack (nanoseconds, prctl(2)) it looks far less often. Threads and
+ * children inherit it; the command gets back what we were started with. */
 #define DROWSY 1000000UL
 
 /* Runs before the Go runtime installs handlers for every signal and starts its

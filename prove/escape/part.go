@@ -69,7 +69,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 	}
 	part := partOf(cases, record)
 	if record.Thinned > 0 {
-		part.Notes = append(part.Notes, fmt.Sprintf("A launch took %v here, and everything would not have ended within the hour. Left out were %d runs as root of what an "+
+		part.Notes = append(part.Notes, fmt.Sprintf("A launch took %v here, so not everything was run. Left out were %d runs as root of what an "+
 			"ordinary user ran: of groups D and F and of the profiles beside strict and weak two of three, and variants beyond three. The seed chose them.",
 			each.Round(time.Millisecond), record.Thinned))
 	}
