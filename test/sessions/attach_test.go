@@ -1,6 +1,8 @@
 package sessions
 
 import (
+	"bufio"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -137,17 +139,24 @@ func TestAttachElsewhere(t *testing.T) {
 		t.Errorf("front: got exit %d, want 143", code)
 	}
 
-	p.background(t, "quiet", `n=0; until [ -e over ]; do n=$((n+1)); sleep 0.05; done; echo last; exit 3`)
+	p.background(t, "quiet", `echo first; until [ -e over ]; do sleep 0.05; done; echo last; exit 3`)
 	follow := p.command("attach", "quiet")
-	out := &strings.Builder{}
-	follow.Stdout = out
+	out, err := follow.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := follow.Start(); err != nil {
 		t.Fatal(err)
 	}
+	read := bufio.NewReader(out)
+	if line, err := read.ReadString('\n'); err != nil || !strings.Contains(line, "main | first") {
+		t.Errorf("follow: got %q, %v, want the log from its start", line, err)
+	}
 	p.Write(t, p.work+"/over", "")
+	rest, err := io.ReadAll(read)
 	_ = follow.Wait()
-	if code := follow.ProcessState.ExitCode(); code != 3 || !strings.Contains(out.String(), "main | last") {
-		t.Errorf("follow: got exit %d %q, want 3 and the log", code, out.String())
+	if code := follow.ProcessState.ExitCode(); err != nil || code != 3 || !strings.Contains(string(rest), "main | last") {
+		t.Errorf("follow: got exit %d %q, %v, want 3 and the log", code, rest, err)
 	}
 }
 
