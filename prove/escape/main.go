@@ -233,7 +233,7 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 			r.Left++
 			continue
 		}
-		if s.Sandbox != "" && s.Thin && source(c.ID+" others", s.Seed).IntN(3) == 0 {
+		if s.Sandbox != "" && s.Thin && source(c.ID+" others", s.Seed).IntN(2) == 0 {
 			r.Thinned++
 			continue
 		}

@@ -62,7 +62,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 	if o.Sandbox != "" {
 		part := compared(cases, record)
 		if record.Thinned > 0 {
-			part.Notes = append(part.Notes, fmt.Sprintf("A launch of ours took %v here: a third of the cases, %d, was left out for the time of the whole. The seed chose them.",
+			part.Notes = append(part.Notes, fmt.Sprintf("A launch of ours took %v here: half of the cases, %d, was left out for the time of the whole. The seed chose them.",
 				each.Round(time.Millisecond), record.Thinned))
 		}
 		return part, nil

@@ -32,7 +32,7 @@ type budget struct {
 }
 
 var (
-	fullBudget  = budget{launch: 150 * time.Second, traffic: 60 * time.Second, layers: 30 * time.Second, around: 1000}
+	fullBudget  = budget{launch: 120 * time.Second, traffic: 60 * time.Second, layers: 30 * time.Second, around: 1000}
 	shortBudget = budget{launch: 40 * time.Second, traffic: 18 * time.Second, layers: 4 * time.Second, around: 12}
 )
 
