@@ -34,25 +34,26 @@ const slackLayer = 16
 // kinds lists every kind of load.
 func (s *strain) kinds() []kind {
 	list := []kind{
-		{"nothing", s.nothing},
-		{fmt.Sprintf("%d sandboxes, one after the other", s.scaled(500, 60)), s.sequence},
-		{fmt.Sprintf("%d sandboxes at once", s.scaled(50, 15)), s.atOnce},
-		{fmt.Sprintf("%d processes in one sandbox, one after the other", s.scaled(10000, 2000)), s.processes},
-		{"as many processes at once as there can be", s.children},
-		{"a fork bomb", s.bomb},
-		{"a memory bomb", s.memory},
+		{name: "nothing", do: s.nothing},
+		{name: fmt.Sprintf("%d sandboxes, one after the other", s.scaled(500, 60)), do: s.sequence},
+		{name: fmt.Sprintf("%d sandboxes at once", s.scaled(50, 15)), do: s.atOnce},
+		{name: fmt.Sprintf("%d processes in one sandbox, one after the other", s.scaled(10000, 2000)), do: s.processes},
+		{name: "as many processes at once as there can be", do: s.children},
+		{name: "a fork bomb of as many, without a sandbox", do: s.bareBomb, bare: true},
+		{name: "a fork bomb", do: s.bomb},
+		{name: "a memory bomb", do: s.memory},
 	}
 	for _, place := range []string{"/tmp", "/var/tmp", "$HOME", "/dev/shm", "the copy-on-write workspace"} {
 		for _, what := range []string{"bytes", "inodes"} {
-			list = append(list, kind{fmt.Sprintf("%s of %s", what, place), func(ctx context.Context) (string, []string, error) { return s.fill(ctx, place, what) }})
+			list = append(list, kind{name: fmt.Sprintf("%s of %s", what, place), do: func(ctx context.Context) (string, []string, error) { return s.fill(ctx, place, what) }})
 		}
 	}
 	return append(list, []kind{
-		{fmt.Sprintf("%d MiB on standard output", s.scaled(500, 64)), s.output},
-		{fmt.Sprintf("%d denied requests, and a record that rotates", s.scaled(20000, 3200)), s.denials},
-		{fmt.Sprintf("%d names", s.scaled(10000, 2000)), s.names},
-		{fmt.Sprintf("%d connections at once", s.scaled(1000, 300)), s.crowd},
-		{fmt.Sprintf("%d decisions", s.scaled(1_000_000, 200_000)), s.decisions},
+		{name: fmt.Sprintf("%d MiB on standard output", s.scaled(500, 64)), do: s.output},
+		{name: fmt.Sprintf("%d denied requests, and a record that rotates", s.scaled(20000, 3200)), do: s.denials},
+		{name: fmt.Sprintf("%d names", s.scaled(10000, 2000)), do: s.names},
+		{name: fmt.Sprintf("%d connections at once", s.scaled(1000, 300)), do: s.crowd},
+		{name: fmt.Sprintf("%d decisions", s.scaled(1_000_000, 200_000)), do: s.decisions},
 	}...)
 }
 
@@ -149,8 +150,24 @@ func (s *strain) children(ctx context.Context) (string, []string, error) {
 	return fmt.Sprintf("%d of %d, then %s", got, pids, word), complaint(got > pids+16 || got < pids/2 || word != "EAGAIN", "exit %d: %s %s", e.exit, e.out, e.err), nil
 }
 
+// bareBomb is the twin of the bomb: an ordinary user's under a resource limit.
+func (s *strain) bareBomb(ctx context.Context) (string, []string, error) {
+	seconds := s.bombSeconds()
+	e, err := run(ctx, runPatience, func(ctx context.Context) *exec.Cmd {
+		cmd := s.bare(ctx, filepath.Join(s.ws, "load"), "bomb", strconv.Itoa(seconds), strconv.Itoa(pids))
+		cmd.SysProcAttr.Setpgid = false // it makes a session of its own, which no leader of a group can
+		return cmd
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("%d s of it, ended with %d", seconds, e.exit), complaint(e.exit != 0, "exit %d: %s %s", e.exit, e.out, e.err), nil
+}
+
+func (s *strain) bombSeconds() int { return s.scaled(8, 3) }
+
 func (s *strain) bomb(ctx context.Context) (string, []string, error) {
-	seconds := s.scaled(8, 3)
+	seconds := s.bombSeconds()
 	e, err := s.load(ctx, "", "bomb", strconv.Itoa(seconds))
 	if err != nil {
 		return "", nil, err

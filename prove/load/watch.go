@@ -19,11 +19,16 @@ const longestPause = 5 * time.Second
 // ours: a machine that others keep busy makes pauses of its own.
 const busy = 10
 
+// bareTimes is how many times longer a pause may be for what it was under the same
+// load without a sandbox: how processes share a CPU is the kernel's affair.
+const bareTimes = 2
+
 // watcher beats all the time, in a sandbox of its own or on the bare host.
 type watcher struct {
 	name string
 	cmd  *exec.Cmd
 	idle time.Duration // its longest pause with no load
+	bare time.Duration // its longest pause in the load before, if that was a twin
 
 	mu   sync.Mutex
 	last time.Time
