@@ -62,7 +62,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 	if o.Sandbox != "" {
 		part := compared(cases, record)
 		if record.Thinned > 0 {
-			part.Notes = append(part.Notes, fmt.Sprintf("A launch of ours took %v here: half of the cases, %d, was left out for the time of the whole. The seed chose them.",
+			part.Notes = append(part.Notes, fmt.Sprintf("A launch of ours took %v here: two thirds of the cases, %d, were left out for the time of the whole. The seed chose them.",
 				each.Round(time.Millisecond), record.Thinned))
 		}
 		return part, nil
@@ -70,7 +70,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 	part := partOf(cases, record)
 	if record.Thinned > 0 {
 		part.Notes = append(part.Notes, fmt.Sprintf("A launch took %v here, so not everything was run. Left out were %d runs as root of what an "+
-			"ordinary user ran: of groups D and F and of the profiles beside strict and weak two of three, and variants beyond three. The seed chose them.",
+			"ordinary user ran: of groups D and F and of every policy but strict two of three, and variants beyond three. The seed chose them.",
 			each.Round(time.Millisecond), record.Thinned))
 	}
 	return part, nil

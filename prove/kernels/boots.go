@@ -87,10 +87,6 @@ var (
 // about what kernels have.
 var olderNewest = []string{"bookworm", "sid"}
 
-// escaping are where the table of escapes is tried: of those on which the built-in
-// policies start anything, the oldest and the newest two.
-var escaping = []string{"bookworm", "sid", "experimental"}
-
 // boots are all there are; the first is what the others are compared with.
 var boots = []boot{
 	{
@@ -112,7 +108,7 @@ var boots = []boot{
 	},
 	{
 		Name: "escapes", Title: "cases of the escape table", Short: true,
-		Suites: escaping,
+		Suites: olderNewest,
 		Job:    protocol.Job{Cgroups: "delegated"},
 		Cases:  []variant{{Name: "table", Users: []string{protocol.Root}, Wants: []want{escapes(protocol.User), escapes(protocol.Root)}}},
 	},
