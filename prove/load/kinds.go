@@ -161,10 +161,19 @@ func (s *strain) bareBomb(ctx context.Context) (string, []string, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return fmt.Sprintf("%d s of it, ended with %d", seconds, e.exit), complaint(e.exit != 0, "exit %d: %s %s", e.exit, e.out, e.err), nil
+	return bombed(e, seconds)
 }
 
 func (s *strain) bombSeconds() int { return s.scaled(8, 3) }
+
+// bombed judges a bomb, of which the output is how many processes it made: with
+// far fewer than the limit it was none.
+func bombed(e ended, seconds int) (figure string, wrong []string, err error) {
+	n, _ := strconv.Atoi(e.out)
+	wrong = complaint(n < pids/2, "exit %d: %s %s: not the %d processes of a bomb", e.exit, e.out, e.err, pids)
+	wrong = append(wrong, complaint(e.took > time.Duration(seconds)*time.Second+20*time.Second, "it took %v to end", e.took)...)
+	return fmt.Sprintf("%d processes, %d s of it", n, seconds), wrong, nil
+}
 
 func (s *strain) bomb(ctx context.Context) (string, []string, error) {
 	seconds := s.bombSeconds()
@@ -172,7 +181,7 @@ func (s *strain) bomb(ctx context.Context) (string, []string, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	return fmt.Sprintf("%d s of it, ended with %d", seconds, e.exit), complaint(e.took > time.Duration(seconds)*time.Second+20*time.Second, "it took %v to end", e.took), nil
+	return bombed(e, seconds)
 }
 
 // memory: where no control group bounds it, the launcher looks now and then, and

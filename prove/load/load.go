@@ -89,6 +89,7 @@ func (s *strain) run(ctx context.Context) (err error) {
 
 // one puts one kind of load on, and measures the two watchers.
 func (s *strain) one(ctx context.Context, k kind) error {
+	bury()
 	for _, w := range s.watching {
 		w.mark()
 	}

@@ -34,6 +34,16 @@ func adopt() (end func(), err error) {
 	return func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }, nil
 }
 
+// bury waits for what runs left to us and what has ended: until then it counts as
+// a process of the account, whose number the bare bomb bounds.
+func bury() {
+	for _, pid := range descendants(os.Getpid()) {
+		if _, ours := started.Load(pid); !ours {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
+	}
+}
+
 // holding is what is held that no process shows: memory that only the kernel
 // accounts for (files in memory, its own structures, as those of namespaces), and
 // files of ours on disk.

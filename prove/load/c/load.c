@@ -90,12 +90,17 @@ static int bomb(double seconds, rlim_t most) {
 		return 5;
 	int64_t over = now() + (int64_t)(seconds * 1e6);
 	pid_t first = getpid();
+	long *forks = mmap(NULL, sizeof *forks, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	signal(SIGCHLD, SIG_IGN);
-	while (now() < over)
-		if (fork() < 0)
+	while (now() < over) {
+		pid_t p = fork();
+		if (p < 0)
 			usleep(1000);
+		else if (p > 0)
+			__atomic_add_fetch(forks, 1, __ATOMIC_RELAXED);
+	}
 	if (getpid() == first)
-		printf("over\n");
+		printf("%ld\n", *forks);
 	return 0;
 }
 
