@@ -242,7 +242,7 @@ func (s Settings) jobs(say func(Result), r *Record) ([]job, error) {
 			return nil, err
 		}
 		if s.Short {
-			variants = fewer(variants)
+			variants = s.fewer(c.ID, variants, 2)
 		}
 		if len(s.Where) > 1 && s.Sandbox != "" {
 			variants = variants[:1] // enough to compare several by
@@ -290,14 +290,13 @@ func (s Settings) thinned(j job) job {
 		whole := name == "strict" || judged && name == weak
 		return judged && out("") || !whole && out(name)
 	})
-	j.Variants = fewer(j.Variants)
+	j.Variants = s.fewer(j.Case.ID, j.Variants, 3)
 	return j
 }
 
-// fewer leaves a few of the fixed variants, chosen over all of them, and the
-// random ones.
-func fewer(all []variant) []variant {
-	const most = 3
+// fewer leaves most of the fixed variants, spread over all of them from one that
+// the seed chooses, and the random ones.
+func (s Settings) fewer(id string, all []variant, most int) []variant {
 	var fixed, out []variant
 	for _, v := range all {
 		if !v.Random {
@@ -309,8 +308,9 @@ func fewer(all []variant) []variant {
 	if len(fixed) <= most {
 		return all
 	}
+	first := source(id+" variants", s.Seed).IntN(len(fixed))
 	for i := range most {
-		out = append(out, fixed[i*len(fixed)/most])
+		out = append(out, fixed[(first+i*len(fixed)/most)%len(fixed)])
 	}
 	return out
 }

@@ -19,8 +19,13 @@ func TestThinned(t *testing.T) {
 			for _, name := range j.Configurations {
 				seen[id+" "+name]++
 			}
-			if n := len(j.Variants); n != 4 {
-				t.Errorf("got %d variants, want three and the random one", n)
+			values := map[string]bool{}
+			for _, v := range j.Variants {
+				values[v.Value] = true
+				seen[id+" variant "+v.Value]++
+			}
+			if len(values) != 4 || !values["r"] {
+				t.Errorf("got the variants %v, want three and the random one", j.Variants)
 			}
 		}
 	}
@@ -30,6 +35,11 @@ func TestThinned(t *testing.T) {
 	for _, name := range []string{"A1 " + weak, "A1 ci", "D1 strict", "F1 strict", "F1 " + weak} {
 		if n := seen[name]; n < nights/5 || n > nights/2 {
 			t.Errorf("%s: got %d of %d nights, want about a third", name, n, nights)
+		}
+	}
+	for _, v := range variants[:5] {
+		if n := seen["A1 variant "+v.Value]; n < nights/3 || n == nights {
+			t.Errorf("variant %s: got %d of %d nights, want some", v.Value, n, nights)
 		}
 	}
 	if s := (Settings{Seed: 1}); !slices.Equal(s.thinned(job{Case: Case{ID: "F9"}, Configurations: []string{"strict"}}).Configurations,

@@ -64,7 +64,7 @@ func Run(ctx context.Context, o report.Options) (report.Part, error) {
 	var results runs
 	for _, bt := range boots {
 		for _, k := range all {
-			if (!o.Short || bt.Short) && (bt.Suites == nil || slices.Contains(bt.Suites, k.Suite)) && only.MatchString(k.Suite+"/"+bt.Name) {
+			if (!o.Short || slices.Contains(bt.Short, k.Suite)) && (bt.Suites == nil || slices.Contains(bt.Suites, k.Suite)) && only.MatchString(k.Suite+"/"+bt.Name) {
 				results = append(results, &result{kernel: k, boot: bt})
 			}
 		}
